@@ -14,6 +14,7 @@ import argparse
 import json
 import re
 import statistics
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from wellkept.sessions.search.discovery import find_conversations
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.sqlite import open_state
 
+sys.path.insert(0, str(Path(__file__).parent.parent))  # `benchmarks.facts`
 PASSAGES = 10
 
 
@@ -129,7 +131,8 @@ def report(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 def cross_validate(cases: Sequence[Case], data: Path, *, folds: int = 10) -> list[Outcome]:
     """Return the outcomes with weights that were fitted without the stores that ask the same question."""
-    import facts
+    from benchmarks import facts
+
     from wellkept.facts import comparison
 
     pairs, measures = facts.read_fitted(data)

@@ -3,24 +3,33 @@
     python benchmarks/facts.py                 precision and recall on the pairs of tests/corpora/facts
     python benchmarks/facts.py --fit FOLDER    fit the weights of `facts/comparison.py` on FOLDER and on those pairs
 
-FOLDER has `current_dev` and `locomo_dev.json`, `realtalk_dev.json`. Weights are those of a logistic regression,
+FOLDER has `current_dev`, `locomo_dev.json` and `realtalk_dev.json`. Weights are those of a logistic regression,
 cross-validated by template and by conversation. Positive pairs are those of `pairs.dev.jsonl`, of `current_dev` and of
-`pairs.short.jsonl`; negative ones are also two statements of one person in ordinary talk. `pairs.blind.jsonl` is never fitted on.
+`pairs.short.jsonl`; negative ones are also two statements of one person in ordinary talk. `pairs.blind.jsonl` is never
+fitted on.
 """
 
 import argparse
 import json
 import random
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-import numpy
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.current import holds, read_cases
+from benchmarks.recall import locomo
 from msgspec import Struct
+from msgspec.structs import replace
 
-from current import holds, read_cases
-from recall import locomo
 from wellkept.facts.comparison import LIKELY, NEVER, SURE, Context, compare, measure, read
 
+Array: TypeAlias = npt.NDArray[np.float64]
 CORPUS = Path(__file__).parent.parent / "tests" / "corpora" / "facts"
 BOUNDS = (LIKELY, 0.25, 0.5, SURE, 1.0)
 _ORDINARY = 100.0
@@ -90,53 +99,51 @@ def read_ordinary(files: Sequence[Path], *, most: int = 400) -> Iterator[Pair]:
                 pairs.append(Pair("ordinary", pool.name, said_by[first][0], said_by[second][0], context, False))
     comparable = [pair for pair in pairs if compare(read(pair.earlier), read(pair.later), pair.context) > NEVER]
     for pair in comparable:
-        yield Pair(*(getattr(pair, name) for name in Pair.__struct_fields__[:-1]), _ORDINARY / len(comparable))
+        yield replace(pair, weight=_ORDINARY / len(comparable))
 
 
-def fit(measures: numpy.ndarray, replaced: numpy.ndarray, weights: numpy.ndarray) -> numpy.ndarray:
+def fit(measures: Array, replaced: Array, weights: Array) -> Array:
     """Return the weights of a logistic regression by Newton's method; the last one is that of no measure."""
-    columns = numpy.c_[measures, numpy.ones(len(measures))]
-    penalty = numpy.eye(columns.shape[1])
+    columns = np.c_[measures, np.ones(len(measures))]
+    penalty = np.eye(columns.shape[1])
     penalty[-1, -1] = 0.0
-    fitted = numpy.zeros(columns.shape[1])
+    fitted = np.zeros(columns.shape[1])
     for _ in range(50):
-        chances = 1.0 / (1.0 + numpy.exp(-columns @ fitted))
+        chances = 1.0 / (1.0 + np.exp(-columns @ fitted))
         slope = columns.T @ (weights * (chances - replaced)) + penalty @ fitted
-        curve = (columns.T * (weights * chances * (1.0 - chances))) @ columns + penalty + 1e-9 * numpy.eye(len(fitted))
-        fitted -= numpy.linalg.solve(curve, slope)
+        curve = (columns.T * (weights * chances * (1.0 - chances))) @ columns + penalty + 1e-9 * np.eye(len(fitted))
+        fitted -= np.linalg.solve(curve, slope)
     return fitted
 
 
-def cross_validate(pairs: Sequence[Pair], measures: numpy.ndarray, *, folds: int = 10) -> numpy.ndarray:
+def cross_validate(pairs: Sequence[Pair], measures: Array, *, folds: int = 10) -> Array:
     """Return the score of each pair by weights that were fitted without its group."""
     groups = sorted({pair.group for pair in pairs})
     random.Random(0).shuffle(groups)
     folds_of = {group: number % folds for number, group in enumerate(groups)}
-    fold = numpy.array([folds_of[pair.group] for pair in pairs])
-    replaced, weights = (numpy.array([float(value) for value in column]) for column in _list_columns(pairs))
-    scores = numpy.zeros(len(pairs))
+    fold = np.array([folds_of[pair.group] for pair in pairs])
+    replaced, weights = (np.array([float(value) for value in column]) for column in _list_columns(pairs))
+    scores = np.zeros(len(pairs))
     for number in range(folds):
         own = fold == number
         fitted = fit(measures[~own], replaced[~own], weights[~own])
-        scores[own] = numpy.c_[measures[own], numpy.ones(own.sum())] @ fitted
+        scores[own] = np.c_[measures[own], np.ones(own.sum())] @ fitted
     return scores
 
 
-def read_fitted(data: Path) -> tuple[list[Pair], numpy.ndarray]:
+def read_fitted(data: Path) -> tuple[list[Pair], Array]:
     """Return all pairs that the weights are fitted on, with their measures."""
-    short = [
-        Pair(*(getattr(pair, name) for name in Pair.__struct_fields__[:-1]), _SHORT) for pair in read_pairs("short")
-    ]
+    short = [replace(pair, weight=_SHORT) for pair in read_pairs("short")]
     talk = [data / "locomo_dev.json", data / "realtalk_dev.json"]
     pairs = [*read_pairs("dev"), *short, *read_replaced(data / "current_dev"), *read_ordinary(talk)]
     rows = [measure(read(pair.earlier), read(pair.later), pair.context) for pair in pairs]
-    return pairs, numpy.array([[row[name] for name in sorted(row)] for row in rows])
+    return pairs, np.array([[row[name] for name in sorted(row)] for row in rows])
 
 
-def fit_without(pairs: Sequence[Pair], measures: numpy.ndarray, groups: Collection[str]) -> dict[str, float]:
+def fit_without(pairs: Sequence[Pair], measures: Array, groups: Collection[str]) -> dict[str, float]:
     """Return the weights that the pairs outside some groups give."""
-    chosen = numpy.array([pair.group not in groups for pair in pairs])
-    replaced, weights = (numpy.array([float(value) for value in column]) for column in _list_columns(pairs))
+    chosen = np.array([pair.group not in groups for pair in pairs])
+    replaced, weights = (np.array([float(value) for value in column]) for column in _list_columns(pairs))
     names = sorted(measure(read(pairs[0].earlier), read(pairs[0].later)))
     return dict(zip((*names, ""), fit(measures[chosen], replaced[chosen], weights[chosen]), strict=True))
 
@@ -177,8 +184,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.fit is None:
         pairs = [*read_pairs("dev"), *read_pairs("short"), *read_pairs("blind")]
-        scores = [compare(read(pair.earlier), read(pair.later), pair.context) for pair in pairs]
-        print("\n".join(report(pairs, scores)))
+        judged = [compare(read(pair.earlier), read(pair.later), pair.context) for pair in pairs]
+        print("\n".join(report(pairs, judged)))
         return
     pairs, measures = read_fitted(options.fit)
     scores = cross_validate(pairs, measures)

@@ -46,7 +46,7 @@ DRIVERS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "prompt_toolkit": {"cli"},
-    "Stemmer": {"sessions"},
+    "Stemmer": {"languages"},
 }
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from wellkept.facts.comparison import LIKELY, SURE, Context, compare, read
-from wellkept.sessions.search.query import is_asking
+from wellkept.languages.questions import is_asking
 
 _NEAR: Final = 6
 """Messages of a conversation after which a bare "no, blue" no longer refers to a statement."""
@@ -35,10 +35,11 @@ def find_superseded(
 ) -> dict[int, int]:
     """Return which statements no longer hold: the place of the newest one that took its place, by its own place.
 
-    With `among` only these places are looked at, and what took their place; one of `likely` may take a place although
-    it is not sure, because something else speaks for it: it answers the same question. A statement takes the place of one other:
-    where it could be that of two that hold beside each other ("We use npm", "We use nginx", then "we use yarn now"),
-    it takes none.
+    With `among` only these places are looked at, and what took their place. One of `likely` may take a place although
+    it is not sure, because something else speaks for it: it answers the same question.
+
+    A statement takes the place of one other: where it could be that of two that hold beside each other ("We use npm",
+    "We use nginx", then "we use yarn now"), it takes none.
     """
     order = sorted(range(len(statements)), key=lambda place: (statements[place].moment, statements[place].number))
     ranks = {place: rank for rank, place in enumerate(order)}

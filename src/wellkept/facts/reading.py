@@ -1,7 +1,7 @@
 """A statement as it is compared: its words by what they do, its values by kind, and what it says about change."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -10,9 +10,8 @@ from msgspec import Struct
 from wellkept.core.text import UNSPACED, WORD, resource_text
 from wellkept.languages.dates import MONTHS, list_dated_languages, weekday_patterns
 from wellkept.languages.language import Language, find_languages, list_languages, stop_words
-from wellkept.sessions.search.analysis import CANONICAL, base
-from wellkept.sessions.search.query import FORMING, is_asking
-from wellkept.sessions.search.terms import STEMMERS
+from wellkept.languages.questions import FORMING, is_asking
+from wellkept.languages.stems import CANONICAL, STEMMERS, load_stemmer
 
 MOST_CHARACTERS: Final = 400
 """A longer text tells more than one thing, so that nothing takes its place as a whole."""
@@ -87,16 +86,27 @@ class Word(NamedTuple):
     """How much it says: words of small talk say little."""
 
 
+_HAN: Final = "一二三四五六七八九十"
+_COUNTED: Final = "岁个只台人天周月年号块斤公楼层条张份名位小分"
+"""What follows a number in Chinese."""
+_MONEY: Final = (
+    r"[$€£¥]\s?\d[\d.,]*\s?[km]?\b",
+    r"\b\d[\d.,]*\s?(?:€|\$|£|dollars?|euros?|eur|usd|chf|bucks)(?!\w)",
+    r"\d[\d.,]*\s?[元块]",
+)
+_TIMES: Final = (
+    r"\b\d{1,2}[:.]\d\d\s?(?:am|pm|uhr|h)?\b",
+    r"\b\d{1,2}\s?(?:am|pm|uhr|h\d{0,2})\b",
+    r"\b(?:noon|midnight|mittags?|mitternacht|mediodía|medianoche|midi|minuit)\b",
+    rf"[\d两{_HAN}]{{1,3}}点(?:半|[\d{_HAN}]{{1,3}}分?)?",
+)
 _KINDS: Final = (
-    ("money", r"[$€£¥]\s?\d[\d.,]*\s?[km]?\b|\b\d[\d.,]*\s?(?:€|\$|£|dollars?|euros?|eur|usd|chf|bucks)(?!\w)|\d[\d.,]*\s?[元块]"),
-    ("percent", r"\b\d[\d.,]*\s?%|百分之[\d一二三四五六七八九十]+"),
-    (
-        "time",
-        r"\b\d{1,2}[:.]\d\d\s?(?:am|pm|uhr|h)?\b|\b\d{1,2}\s?(?:am|pm|uhr|h\d{0,2})\b|\b(?:noon|midnight|mittags?|mitternacht|mediodía|medianoche|midi|minuit)\b|[\d一二两三四五六七八九十]{1,3}点(?:半|[\d一二三四五六七八九十]{1,3}分?)?",
-    ),
+    ("money", "|".join(_MONEY)),
+    ("percent", rf"\b\d[\d.,]*\s?%|百分之[\d{_HAN}]+"),
+    ("time", "|".join(_TIMES)),
     ("version", r"\bv?\d+(?:\.\d+){1,3}\b|\bv\d+\b"),
-    ("number", r"(?<![\w#])\d[\d.,]*(?:st|nd|rd|th|er|e|k)?\b|[一二三四五六七八九十百千万两]+(?=[岁个只台人天周月年号块斤公楼层条张份名位小分])"),
-)  # fmt: skip
+    ("number", rf"(?<![\w#])\d[\d.,]*(?:st|nd|rd|th|er|e|k)?\b|[{_HAN}百千万两]+(?=[{_COUNTED}])"),
+)
 
 
 @cache
@@ -301,21 +311,13 @@ _WIDE_KINDS: Final = dict.fromkeys(("date", "weekday", "time", "number", "versio
 _LIGHT: Final = 0.3
 
 
-@cache
-def _load_stemmer(language: str) -> Callable[[str], str]:
-    import Stemmer  # 3 ms, which a command that compares nothing need not spend
-
-    cut: Callable[[str], str] = Stemmer.Stemmer(STEMMERS.get(language, "english")).stemWord
-    return cut
-
-
 @lru_cache(maxsize=4_096)
 def _read_words(text: str) -> tuple[Word, ...]:
     matches = list(WORD.finditer(text))
     lowered = [match[0].lower() for match in matches]
     stops = stop_words(lowered)
     language = next((code for code in find_languages(lowered) if code in STEMMERS), "en")
-    stem = _load_stemmer(language)
+    stem = load_stemmer(language).stemWord
     words: list[Word] = []
     for match, lower in zip(matches, lowered, strict=True):
         if UNSPACED.search(match[0]):
@@ -330,7 +332,7 @@ def _read_words(text: str) -> tuple[Word, ...]:
         is_name = is_name or (after[:1] in {".", "-", "_", "/"} and after[1:].isalnum())
         # "Thanks, Sam!" names nobody that the text is about
         is_addressed = match[0][:1].isupper() and after[:1] in {",", "!", "."} and _only_greets(words)
-        key = stem(CANONICAL.get(lower, base(lower)))
+        key = stem(CANONICAL.get(lower, lower))
         weight = _LIGHT if lower in _list_light_words() else 1.0
         words.append(Word(lower, key, match.start(), lower not in stops and not is_addressed, is_name, weight))
     return tuple(words)

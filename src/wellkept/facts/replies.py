@@ -7,7 +7,7 @@ from typing import Final
 from wellkept.core.text import WORD
 from wellkept.facts.reading import list_signals
 from wellkept.languages.language import join_expressions
-from wellkept.sessions.search.query import is_asking
+from wellkept.languages.questions import is_asking
 
 _MOST_WORDS: Final = 3
 """Words of a value that stands alone."""

@@ -1,8 +1,8 @@
 """A language: the words, dates, expressions and replies of its folder, each file read when it is first needed.
 
 Every folder beside this module is a language: `words.txt` has its words by kind, `dates.txt` its dates, `search.toml`
-how its questions read, `facts.toml` how it tells that something changed, `assistant.toml` what the assistant without a model understands and says,
-`forms.txt` irregular forms of words. Each file is optional except `words.txt`.
+how its questions read, `facts.toml` how it tells that something changed, `assistant.toml` what the assistant without a
+model understands and says, `forms.txt` irregular forms of words. Each file is optional except `words.txt`.
 """
 
 import math

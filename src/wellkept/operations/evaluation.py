@@ -27,8 +27,8 @@ from wellkept.core.provenance import quotes_memory
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import UNSPACED, WORD, split_pairs
 from wellkept.languages.language import join_expressions, stop_words
+from wellkept.languages.questions import is_asking
 from wellkept.sessions.search.analysis import base, clean, split_speaker
-from wellkept.sessions.search.query import is_asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

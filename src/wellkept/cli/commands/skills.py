@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wellkept.app import Caller
-    from wellkept.skills.curator.consolidate import Plan
     from wellkept.operations.skill_hub import Offers
     from wellkept.skills.changes import Changed
+    from wellkept.skills.curator.consolidate import Plan
     from wellkept.skills.hub.hub import Prepared
 
 app = typer.Typer(no_args_is_help=True, help="Procedures that were learned or installed.", rich_markup_mode=None)

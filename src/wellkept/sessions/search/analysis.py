@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from wellkept.core.messages import SUMMARY_MARKER, Origin
 from wellkept.core.text import WORD, has_long_word, resource_path
-from wellkept.languages.language import STOP_WORDS, list_languages
+from wellkept.languages.language import STOP_WORDS
+from wellkept.languages.stems import CANONICAL
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
@@ -262,14 +263,6 @@ def _cyrillic(word: str) -> str:
     return word
 
 
-_FORMS: Final = [
-    line.split()
-    for language in list_languages()
-    for line in language.read_file("forms.txt").splitlines()
-    if line and not line.startswith("#")
-]
-CANONICAL: Final = {form: word for word, *forms in _FORMS for form in forms}
-"""Irregular forms and everyday short forms, each with the word under which it is found as well."""
 _CANONICAL_FORMS: Final = frozenset(CANONICAL)
 ASKED_FORMS: Final = {form: word for form, word in CANONICAL.items() if form not in {"leaves", "lives"}}
 """The same for the words of a query, where "lives" is more often a verb ("who lives in Ulm?") than a plural."""

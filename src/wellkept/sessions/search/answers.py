@@ -14,10 +14,12 @@ from wellkept.facts.chronology import Statement, find_reason, find_superseded
 from wellkept.facts.comparison import read, repeats
 from wellkept.facts.relations import Relation, find_relation, is_about_another_thing
 from wellkept.facts.replies import begins_correction
+from wellkept.languages.questions import is_asking
 from wellkept.sessions.search.analysis import split_speaker
-from wellkept.sessions.search.query import asks, is_asking
+from wellkept.sessions.search.query import asks
 
 if TYPE_CHECKING:
+    from wellkept.core.messages import StoredMessage
     from wellkept.sessions.ports import Readable
 import re
 from functools import cache

@@ -11,9 +11,9 @@ from msgspec import Struct
 from wellkept.core.text import UNSPACED, WORD, resource_text
 from wellkept.languages.dates import weekday_patterns
 from wellkept.languages.language import Language, join_expressions, join_words, list_languages
+from wellkept.languages.questions import is_asking
 from wellkept.sessions.search.analysis import base
 from wellkept.sessions.search.occurrences import content_words
-from wellkept.sessions.search.query import is_asking
 
 _FLAGS: Final = re.IGNORECASE | re.DOTALL
 _MOST_CHARACTERS: Final = 400

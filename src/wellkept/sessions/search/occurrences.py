@@ -11,9 +11,10 @@ from wellkept.core.messages import Message
 from wellkept.core.provenance import quotes_memory
 from wellkept.core.text import UNSPACED, WORD
 from wellkept.languages.language import stop_words
+from wellkept.languages.questions import FORMING, is_asking
 from wellkept.sessions.search.analysis import RelatedWords, base, clean, forms, split_speaker
 from wellkept.sessions.search.postings import Analyzer, MessageHead, Similarity
-from wellkept.sessions.search.query import FORMING, asks, find_role, is_asking
+from wellkept.sessions.search.query import asks, find_role
 from wellkept.sessions.search.ranking import ALIKE, WEIGHTS, Line, SessionLines, Weights
 
 _TEXT_CHARACTERS = 8_000

@@ -14,14 +14,18 @@ from wellkept.languages.dates import DATE_NAMES, Span, find_spans
 from wellkept.languages.language import (
     STOP_WORDS,
     join_expressions,
-    join_words,
-    list_dropped_words,
-    list_languages,
     stop_words,
 )
+from wellkept.languages.questions import (
+    BEGINNINGS,
+    FRAMES,
+    UNSPACED_SHAPING,
+    UNSPACED_STOPS,
+    is_asking,
+)
+from wellkept.languages.stems import CANONICAL
 from wellkept.sessions.search.analysis import (
     ASKED_FORMS,
-    CANONICAL,
     SPEAKER,
     UNSPACED,
     WHOLE,
@@ -95,34 +99,6 @@ _PREFIX = re.compile(r"[\w.@/-]*\w\*")
 _QUOTED = re.compile(r'"[^"]*"')
 
 
-@cache
-def _compile_introductions() -> re.Pattern[str]:
-    """Return the expression for how a question begins: a preposition and a question word, or a verb and its subject."""
-    pairs = (
-        rf"(?:{'|'.join(first)})(?:['’\s]|-(?:t-)?)+(?:{'|'.join(second)})"
-        for language in list_languages()
-        for kinds in (("introduces", "introduced"), ("verbs", "subjects"))
-        if all((first := language.list_words(kinds[0]), second := language.list_words(kinds[1])))
-    )
-    return re.compile(rf"\W*(?:{'|'.join(pairs)})\b", re.IGNORECASE)
-
-
-_FRAMES: Final = join_words("frames") | join_words("requests") | join_words("polite")
-"""Words that form a question rather than name its topic, and therefore have less weight."""
-_BEGINNINGS: Final = join_words("asks") | join_words("requests")
-"""Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
-_COURTESIES: Final = "|".join(sorted(join_words("polite"))).replace("_", r"\W+")
-_POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
-_INTRODUCING: Final = join_words("introduces") | join_words("verbs")
-_ENDS: Final = tuple(join_words("ends"))
-_ENDING: Final = 40
-"""Characters at the end of a text that hold its last two words."""
-_UNSPACED_ASKS: Final = tuple(filter(UNSPACED.match, _BEGINNINGS))
-_UNSPACED_STOPS: Final = tuple(sorted(list_dropped_words(), key=len, reverse=True))
-FORMING: Final = _FRAMES | _BEGINNINGS | frozenset(_UNSPACED_STOPS)
-"""Words that say how something is asked, not what."""
-_UNSPACED_SHAPING: Final = tuple(sorted((*_UNSPACED_STOPS, *filter(UNSPACED.match, _FRAMES)), key=len, reverse=True))
-"""What is dropped from scripts without spaces, longest first, because one may contain another."""
 _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
 
 
@@ -137,27 +113,6 @@ def parse(text: str, now: float = 0.0) -> Query:
     if terms:
         return Query(terms, condition, spans)
     return Query(_limit_terms(_plain(text, date_words)), None, spans)
-
-
-def is_asking(text: str) -> bool:
-    """Return whether a text is a question, or an order to tell something, in any of the languages."""
-    stripped = text.strip()
-    if stripped.endswith(("?", "\uff1f")):
-        return True
-    if not stripped.isascii() and any(word in stripped for word in _UNSPACED_ASKS):
-        return True
-    polite = _POLITE.match(stripped)
-    first = WORD.search(stripped, polite.end() if polite else 0)
-    return (first is not None and first[0].lower() in _BEGINNINGS) or asks_by_words(stripped)
-
-
-def asks_by_words(text: str) -> bool:
-    """Return whether a text without a question mark begins like "bei wem" or "hat das Auto", or ends with "quoi"."""
-    first = WORD.search(text)
-    if first is not None and first[0].lower() in _INTRODUCING and _compile_introductions().match(text) is not None:
-        return True
-    ending = text[-_ENDING:].lower()
-    return any(word in ending and word in WORD.findall(ending)[-2:] for word in _ENDS)
 
 
 @lru_cache(maxsize=16)  # a search asks several times
@@ -206,7 +161,7 @@ def _plain(text: str, date_words: frozenset[str], *, may_ask: bool = True) -> tu
     stops = stop_words(words)
     # in a list of keywords every word counts; only a question has words that merely form it
     is_asked = may_ask and ("?" in text or is_asking(text))
-    shaping = _FRAMES.union(_BEGINNINGS.intersection(words[:1])) if is_asked else frozenset[str]()
+    shaping = FRAMES.union(BEGINNINGS.intersection(words[:1])) if is_asked else frozenset[str]()
     months = date_words & DATE_NAMES  # "in May" is a date, "may I" is not
     chosen = [word for word in words if word not in stops or word in months]
     terms = [_make_term(word, date_words, shaping=shaping) for word in chosen]
@@ -218,7 +173,7 @@ def _plain(text: str, date_words: frozenset[str], *, may_ask: bool = True) -> tu
         terms.append(Term(compound.lower(), weight=weight))
     runs: list[str] = UNSPACED.findall(text)
     for run in runs:
-        terms += _split_unspaced(run, (*date_words, *(_UNSPACED_SHAPING if is_asked else _UNSPACED_STOPS)))
+        terms += _split_unspaced(run, (*date_words, *(UNSPACED_SHAPING if is_asked else UNSPACED_STOPS)))
     return tuple(terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))])
 
 
@@ -264,7 +219,7 @@ def _is_shouted(tokens: Sequence[_Token]) -> bool:
     if ("OR", "NOT") in pairwise(words):
         return True
     cased = ["" if word is None or word in _OPERATORS or not word.isupper() else word.lower() for _, _, word in tokens]
-    has_function_word = bool(stop_words(tuple(filter(None, cased))) & set(cased)) or not _BEGINNINGS.isdisjoint(cased)
+    has_function_word = bool(stop_words(tuple(filter(None, cased))) & set(cased)) or not BEGINNINGS.isdisjoint(cased)
     return has_function_word or any(first and second for first, second in pairwise(cased))
 
 
@@ -358,7 +313,7 @@ def _read_word(word: str) -> Node:
     """Return the condition of one bare word, which may hold several terms (a path, a run of Chinese)."""
     if _PREFIX.fullmatch(word):
         return Term(WORD.findall(word)[-1].lower(), Kind.PREFIX)
-    if word.isascii() and word.isalpha() and word.islower() and word not in STOP_WORDS and word not in _BEGINNINGS:
+    if word.isascii() and word.isalpha() and word.islower() and word not in STOP_WORDS and word not in BEGINNINGS:
         return Term(ASKED_FORMS.get(word) or word)  # a shortcut: `_plain` returns the same, slowly
     terms = _plain(word, frozenset())
     if not terms:

@@ -9,9 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cache, reduce
+from functools import reduce
 from operator import or_
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -25,6 +25,7 @@ from wellkept.languages.language import (
     list_pairs,
     stop_words_by_language,
 )
+from wellkept.languages.stems import STEMMERS, load_stemmer
 from wellkept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, clean, find_words, list_related
 from wellkept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from wellkept.sessions.search.query import Kind, Query, Term
@@ -40,14 +41,6 @@ _SAME_START = 3
 _LEAST_TRANSCRIBED = 5
 """In shorter words "ue" is not tried as "u", because it is rarely an umlaut there."""
 _LEAST_HYPHENATED, _MOST_HYPHENATED = 4, 24
-STEMMERS: Final = {
-    "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "eo": "esperanto",
-    "es": "spanish", "et": "estonian", "eu": "basque", "fa": "persian", "fi": "finnish", "fr": "french", "ga": "irish",
-    "hi": "hindi", "hu": "hungarian", "hy": "armenian", "id": "indonesian", "it": "italian", "lt": "lithuanian",
-    "ne": "nepali", "nl": "dutch", "no": "norwegian", "pl": "polish", "pt": "portuguese", "ro": "romanian",
-    "sr": "serbian", "st": "sesotho", "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
-}  # fmt: skip
-"""Snowball's name of each language; Russian stems are in the index already (`analysis.base`)."""
 _ENGLISH_SHARE: Final = 0.05
 """From this share of messages with "the" on, keywords may be English: about one message in eight is, then."""
 _LEAST_STEM: Final = 3
@@ -203,13 +196,6 @@ def _is_word(text: str) -> bool:
     return WORD.fullmatch(text) is not None and not any(map(str.isdigit, text))
 
 
-@cache
-def _load_stemmer(language: str) -> Any:
-    import Stemmer  # most searches are in English and need none
-
-    return Stemmer.Stemmer(STEMMERS[language], 0)  # its cache takes longer than the few words of a search
-
-
 def list_forms(
     postings: Postings, word: str, languages: Sequence[str], *, may_be_english: bool = False
 ) -> dict[str, int]:
@@ -263,7 +249,7 @@ class _Stems:
     """The stemmer of one language, for words of questions and for tokens of the index."""
 
     def __init__(self, language: str) -> None:
-        self._cut_all = _load_stemmer(language).stemWords
+        self._cut_all = load_stemmer(language).stemWords
         # plurals that a stemmer does not join with their singulars, without accents: "luces", "luz"; "ações", "ação"
         self._plurals = list_pairs(language, "plurals")
         self._articles = _ARTICLES.get(language, ())

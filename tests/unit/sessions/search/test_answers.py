@@ -5,8 +5,8 @@ import pytest
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
+from wellkept.languages.questions import is_asking
 from wellkept.sessions.search.discovery import explain, find_conversations
-from wellkept.sessions.search.query import is_asking
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 DAY = 86_400.0
