@@ -363,7 +363,7 @@ def needs_catching_up(caller: Caller, event: HookEvent) -> bool:
 def catch_up(caller: Caller, client: str) -> None:
     """Store the items in the spool, and turns in a client's transcripts whose events never arrived."""
     from wellkept.connect.capture import capture_transcript, drain_spool, prune_captures
-    from wellkept.operations.facts import propose_recent_retirements
+    from wellkept.operations.projectfacts import propose_recent_retirements
 
     record = load_record(caller.space.home.connections)
     mode = _mode_of(caller, record, client, None)

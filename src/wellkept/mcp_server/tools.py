@@ -99,7 +99,7 @@ def page_text(caller: Caller, target: str | None, *, client: str) -> str:
             continue
         entries = pages.masked[view.target]
         if view.target is Target.PROJECT:
-            notes = operations.facts.note_entries(caller, view.page.entries)
+            notes = operations.projectfacts.note_entries(caller, view.page.entries)
             pairs = zip(entries, view.page.entries, strict=True)
             entries = tuple(f"{shown} {notes[entry]}" if entry in notes else shown for shown, entry in pairs)
         used = f"{len(entries)} entries, {len(view.page.text)} of {view.page.limit} characters"

@@ -97,7 +97,7 @@ def run_idle_work(caller: Caller) -> None:
     from wellkept.backup.backup import take_scheduled_backup
     from wellkept.connect.capture import drain_spool
     from wellkept.operations.conversations import run_due_curator
-    from wellkept.operations.facts import propose_recent_retirements
+    from wellkept.operations.projectfacts import propose_recent_retirements
     from wellkept.operations.proposals import propose_recent_facts
 
     drain_spool(caller)

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from wellkept.core.digests import blake2b
+from wellkept.core.ids import blake2b
 from wellkept.core.text import dumps, expression
 
 _ID: Final = expression(r"[0-9a-f]{40}")

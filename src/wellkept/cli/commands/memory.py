@@ -314,10 +314,10 @@ def check(
 
     Nothing of the project is run or changed, and a removal needs your approval.
     """
-    from wellkept.operations import facts
+    from wellkept.operations import projectfacts
 
     with open_caller() as caller:
-        checked = (facts.check_project if dry_run else facts.propose_retirements)(caller, project)
+        checked = (projectfacts.check_project if dry_run else projectfacts.propose_retirements)(caller, project)
     if as_json:
         print_json(checked.as_json())
         return
