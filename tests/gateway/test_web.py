@@ -71,6 +71,18 @@ def test_every_screen_is_html_that_no_cache_stores(browser):
         assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?! src)", answer.text), address
 
 
+def test_a_verdict_on_an_entry_is_beside_it(served, browser, tmp_path):
+    """What the project says about an entry of its page, on the screen and as JSON."""
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "app.py").write_text("x")
+    served.app.folder = tmp_path / "demo"
+    shown = browser.post("/memory/add", target="project", text="The app is app.py.")
+    answer = served.client().get("/api/memory/facts").json()
+
+    assert "app.py still so" in shown.text
+    assert answer["entries"][0]["findings"][0]["verdict"] == "holds"
+
+
 def test_an_entry_is_added_edited_moved_removed_and_each_is_undone(browser, served):
     """Every change is a plain form, and the toast that follows takes it back."""
     added = browser.post("/memory/add", target="memory", text="The server is called Aster.")

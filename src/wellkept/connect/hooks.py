@@ -354,6 +354,7 @@ def needs_catching_up(caller: Caller, event: HookEvent) -> bool:
 def catch_up(caller: Caller, client: str) -> None:
     """Store the items in the spool, and turns in a client's transcripts whose events never arrived."""
     from wellkept.connect.capture import capture_transcript, drain_spool, prune_captures
+    from wellkept.operations.projectfacts import propose_recent_retirements
 
     record = load_record(caller.space.home.connections)
     mode = _mode_of(caller, record, client, None)
@@ -367,6 +368,7 @@ def catch_up(caller: Caller, client: str) -> None:
         if isinstance(done, Refused):
             log.warning("catching up with %s: %s", client, done.error)
     prune_captures(caller)
+    propose_recent_retirements(caller)
 
 
 def _find_changed_transcripts(caller: Caller, client: str, since: float) -> list[Path]:

@@ -98,6 +98,10 @@ def page_text(caller: Caller, target: str | None, *, client: str) -> str:
             parts.append(f"# {title}\n\n(cannot be read: {view.error.message})")
             continue
         entries = pages.masked[view.target]
+        if view.target is Target.PROJECT:
+            notes = operations.projectfacts.note_entries(caller, view.page.entries)
+            pairs = zip(entries, view.page.entries, strict=True)
+            entries = tuple(f"{shown} {notes[entry]}" if entry in notes else shown for shown, entry in pairs)
         used = f"{len(entries)} entries, {len(view.page.text)} of {view.page.limit} characters"
         parts.append("\n\n".join([f"# {title} ({used})", *entries]) if entries else f"# {title} (empty)")
     text = "\n\n".join(parts)

@@ -74,7 +74,8 @@ def build_start_block(
         return None
     closing = resource_text("wellkept.operations", "start_block.md" if has_tools else "proxy_block.md").strip()
     listed = _render_sessions(caller, recent)
-    whole = "\0".join((*pages.values(), listed)).encode("utf-8", "replace")
+    # a session that is resumed has these pages already, whatever happened to the project meanwhile
+    whole = "\0".join((*map(_strip_notes, pages.values()), listed)).encode("utf-8", "replace")
     mark = f"kept-block-{blake2b(whole, digest_size=6).hexdigest()}"
     rest = (listed, closing.format(sessions=f"{sessions:,}", messages=f"{messages:,}", mark=mark))
     body = "\n\n".join(part for part in rest if part)
@@ -82,6 +83,14 @@ def build_start_block(
     shown = _fit_pages([unwrap(text) for text in pages.values()], room)
     text = build_memory_context_block("\n\n".join((*shown, body)))
     return StartBlock(text, mark, entries, tuple(pages), tuple(session.id for session in recent))
+
+
+def _strip_notes(page: str) -> str:
+    if "[checked: " not in page:
+        return page
+    from wellkept.projectfacts.notes import strip_notes  # most pages have no notes
+
+    return strip_notes(page)
 
 
 def _list_recent(caller: Caller, project: str | None, current: SessionId | None) -> list[Session]:

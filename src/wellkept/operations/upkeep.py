@@ -94,12 +94,14 @@ def run_idle_work(caller: Caller) -> None:
     from wellkept.backup.backup import take_scheduled_backup
     from wellkept.connect.capture import drain_spool
     from wellkept.operations.conversations import run_due_curator
+    from wellkept.operations.projectfacts import propose_recent_retirements
     from wellkept.operations.proposals import propose_recent_facts
 
     drain_spool(caller)
     sweep_trash(caller)
     run_due_curator(caller)
     propose_recent_facts(caller)
+    propose_recent_retirements(caller)
     take_scheduled_backup(caller)
 
 

@@ -302,6 +302,35 @@ def propose(
         say(complete_hint(f"{len(done.facts)} proposed{more}. `kept memory approve ID`, `approve all` or `reject ID`."))
 
 
+@app.command()
+def check(
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="FOLDER", help="A folder of the project, instead of this one.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Propose nothing.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare the page of a project with its files and git, and propose to remove entries of which all is gone.
+
+    Nothing of the project is run or changed, and a removal needs your approval.
+    """
+    from wellkept.operations import projectfacts
+
+    with open_caller() as caller:
+        checked = (projectfacts.check_project if dry_run else projectfacts.propose_retirements)(caller, project)
+    if as_json:
+        print_json(checked.as_json())
+        return
+    for entry in checked.entries:
+        say(f"{entry.verdict or '-':8}  {on_one_line(entry.text)}")
+        for finding in entry.findings:
+            say(f"          {finding.line}")
+    said = sum(bool(entry.findings) for entry in checked.entries)
+    say(f"{count_noun(len(checked.entries), 'entry', 'entries')}, {said} with a verdict.")
+    for pending in checked.proposed:
+        say(complete_hint(f"{pending.id}  proposed for removal: `kept memory approve {pending.id}` or `reject`"))
+
+
 @app.command("confirm")
 def confirm_(
     text: Annotated[str | None, typer.Argument(help="A part of the entry.", metavar="[TEXT]")] = None,

@@ -22,7 +22,7 @@ from wellkept.gateway.requests import (
     read_moment,
 )
 from wellkept.memory.page import Add, Edit, Remove, Replace, Target
-from wellkept.operations import memory, news
+from wellkept.operations import memory, news, projectfacts
 
 router = APIRouter(prefix="/api/memory", tags=["memory"])
 
@@ -101,6 +101,7 @@ def list_pending(caller: Reader) -> Response:
 offer(router.post, "/pending/{pending_id}/approve", memory.approve, Writer, pending_id=PendingId)
 offer(router.post, "/pending/{pending_id}/reject", memory.reject, Writer, pending_id=PendingId)
 offer(router.get, "/entries", memory.list_entries)
+offer(router.get, "/facts", projectfacts.check_project)
 offer(router.get, "/changes", news.list_changes)
 offer(router.post, "/changes/{group_id}/keep", news.keep_group, Writer, group_id=Annotated[str, Path(max_length=100)])
 

@@ -15,7 +15,7 @@ from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.charts import scatter_days, stack_days
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
 from wellkept.memory.page import Add, Target
-from wellkept.operations import memory, sessions
+from wellkept.operations import memory, projectfacts, sessions
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
@@ -46,6 +46,7 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
         status=status,
         pages=found.pages,
         titles=sessions.read_titles(caller, known),
+        facts=projectfacts.find_facts(caller),
         pending=memory.list_pending(caller),
         forgets=forget_requests.list_requests(caller),
         **{"draft": "", "draft_target": "memory", "refusal": None, **values},
