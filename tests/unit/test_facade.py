@@ -119,3 +119,11 @@ def test_curated_memory_is_found_under_its_former_name():
     from wellkept.operations import memory, pages
 
     assert pages is memory
+
+
+def test_modules_that_guides_named_are_found_under_their_former_names():
+    """Plugins with a context engine and programs import from them."""
+    from wellkept.context import boundaries, sections, summary, window
+
+    assert sections.clip is sections.clipped is summary.clip
+    assert window.Window is boundaries.Window
