@@ -90,6 +90,7 @@ PLACES: tuple[Place, ...] = (
     Place("memories/**ledger.db", "the history of the pages", _C, OnForget.ROWS),
     Place("memories/**ledger.db.*", "an older or damaged ledger", _O, OnForget.REMOVE_COPY),
     Place("memories/**.md.bak.*", "a page before a repair", _O, OnForget.REMOVE),
+    Place("memories/archive/**.md", "what left a page to make room", _C, OnForget.ENTRIES),
     Place("memories/**.md", "a page", _C, OnForget.ENTRIES),
     Place("memories/.watched", "kept has seen the pages", _D, OnForget.NAME, left_out=PASSING),
     Place("pending/**.json", "writes that wait for approval", _C, OnForget.REMOVE, secrets=True),

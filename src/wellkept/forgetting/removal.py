@@ -195,7 +195,7 @@ class Forgetter:
         entries = [
             (target, entry)
             for store, target in self._pages()
-            for entry in store.entries(target)
+            for entry in (*store.entries(target), *store.archived(target))
             if everything or (target, entry) in traced or texts.are_in(entry)
         ]
         gone = sorted(traced.difference(entries))
@@ -342,7 +342,12 @@ class Forgetter:
 
             if not going.isdisjoint(store.entries(target)):
                 store.write(target, decide, author)
-        held = {(target, entry) for store, target in self._pages() for entry in store.entries(target)}
+            store.drop_archived(target, going)
+        held = {
+            (target, entry)
+            for store, target in self._pages()
+            for entry in (*store.entries(target), *store.archived(target))
+        }
         return sum(entry in held for entry in plan.entries)
 
     def _blank_ledger(self, plan: FullForgetPlan) -> int:

@@ -42,6 +42,8 @@ class PageViews(Struct, frozen=True):
     masked: Mapping[Target, tuple[str, ...]]
     """The entries of each readable page, in order, as a model may see them: threats are replaced by a marker."""
     waiting: int
+    archived: Mapping[Target, tuple[str, ...]] = field(default_factory=dict)
+    """What left each page to make room, as a model may see it."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the pages by name."""
@@ -61,7 +63,8 @@ def show_pages(caller: Caller, target: Target | None = None, *, with_metadata: b
     }
     # most homes have no pending writes: do not load what reads them
     has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
-    return PageViews(views, masked, len(caller.space.approvals.waiting()) if has_pending else 0)
+    archived = {one.target: tuple(store.mask(one.target, one.archived)) for one in views if one.archived}
+    return PageViews(views, masked, len(caller.space.approvals.waiting()) if has_pending else 0, archived)
 
 
 class Snapshot(Struct, frozen=True):

@@ -151,7 +151,7 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
 
 
 def list_page_passages(memory: MemoryStore) -> list[Passage]:
-    """Return every entry of the pages, with the page and the day."""
+    """Return every entry of the pages and of their archives, with the page and the day."""
     found = []
     for target in memory.targets:
         if not memory.is_enabled(target):
@@ -166,12 +166,18 @@ def list_page_passages(memory: MemoryStore) -> list[Passage]:
 def _list_page(memory: MemoryStore, target: Target) -> list[Passage]:
     metadata = History(memory).metadata(target)
     entries = memory.entries(target)
+    try:
+        archived = memory.archived(target)
+    except KeptError:
+        archived = []  # reported by `kept doctor`; the page still answers
+    page, archive = memory.pages.name(target), memory.pages.archive().name(target)
+    listed = [(page, *pair) for pair in zip(entries, memory.mask(target, entries, is_page=True), strict=True)]
+    listed += [(archive, *pair) for pair in zip(archived, memory.mask(target, archived), strict=True)]
     passages = []
-    for entry, shown in zip(entries, memory.mask(target, entries, is_page=True), strict=True):
+    for name, entry, shown in listed:
         known = metadata.get(entry)
         when = f", {from_epoch(known.changed).astimezone():%Y-%m-%d}" if known else ""
-        source = f"{memory.pages.name(target)}{when}"
-        passages.append(Passage(shown, source, 0.0, moment=known.changed if known else 0.0))
+        passages.append(Passage(shown, f"{name}{when}", 0.0, moment=known.changed if known else 0.0))
     return passages
 
 

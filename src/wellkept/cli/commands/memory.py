@@ -77,6 +77,7 @@ def show(
     target: TargetOption = None,
     long: Annotated[bool, typer.Option("--long", "-l", help="With dates and origins.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Also show the text of blocked entries.")] = False,
+    archive: Annotated[bool, typer.Option("--archive", help="Also what left the pages to make room.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the pages as they are on disk now."""
@@ -87,6 +88,7 @@ def show(
     else:
         for view in found.views:
             show_page(view, found.masked.get(view.target, ()), raw=raw)
+            _show_archive(view.archived if raw else found.archived.get(view.target, ()), is_listed=archive)
         if found.waiting:
             note(f"{found.waiting} waiting for approval: `kept memory pending`")
     unreadable = [view.error for view in found.views if view.error is not None]
@@ -105,6 +107,15 @@ def show_page(view: "PageView", masked: Sequence[str], *, raw: bool = False) -> 
         say(f"  § {text}".replace("\n", "\n    "))
         if view.metadata is not None:
             say(f"      {_describe(view.metadata.get(entry))}")
+
+
+def _show_archive(texts: Sequence[str], *, is_listed: bool) -> None:
+    """Print what left a page to make room, or only how much it is."""
+    if is_listed:
+        for text in texts:
+            say(f"  archived § {text}".replace("\n", "\n    "))
+    elif texts:
+        note(f"  and {len(texts):,} in the archive: `kept memory show --archive`")
 
 
 def _describe(story: "EntryMetadata | None") -> str:
