@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from wellkept.agent.agent import Opening
-from wellkept.agent.compact import LEASE_SECONDS
+from wellkept.agent.compaction import LEASE_SECONDS
 from wellkept.app import open_app
 from wellkept.context.engine import Compaction, Unchanged, Why
 from wellkept.core.clock import FixedClock

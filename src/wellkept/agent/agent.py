@@ -12,10 +12,10 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.compact import CompactionRequest
+from wellkept.agent.compaction import CompactionRequest
 from wellkept.agent.conversation import Conversation
+from wellkept.agent.dependencies import Parts
 from wellkept.agent.offload import offload
-from wellkept.agent.parts import Parts
 from wellkept.agent.record import Record
 from wellkept.agent.review import Review, review
 from wellkept.agent.system_prompt import list_prompt_sources
@@ -44,8 +44,9 @@ log = logging.getLogger(__name__)
 LEAD_SECONDS = 120.0
 """How long a turn waits for one of the same conversation in another process."""
 LOOK_SECONDS = 0.25
+"""How often to check whether the other process has finished."""
 PATIENCE_SECONDS = 1.0
-"""After this time of waiting the person is told why."""
+"""After waiting this long, tell the person why."""
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -83,7 +84,7 @@ class Agent:
         self._name = random_hex(4)
         """Its name among the agents of this process, for leases."""
         self._read: tuple[SessionId, float | None, int] | None = None
-        """The stored state of the conversation up to which this agent knows it."""
+        """The state of the conversation in the store when this agent last read it."""
         self.conversation = self._open_session(opening.resume) if opening.resume is not None else self._start_session()
         if not opening.defers_plugins:
             self.conversation.begin()
@@ -138,7 +139,7 @@ class Agent:
         return lease
 
     async def _wait_for(self, lease: "Lease", began: float) -> bool:
-        """Return whether the lease was taken in time; raises StorageError if that cannot be known."""
+        """Whether the lease was taken in time; raises StorageError if that cannot be known."""
         is_told = False
         with anyio.CancelScope(shield=True):  # only waiting is interrupted here; the turn stores an interrupt
             is_taken = await offload(lease.take)
@@ -165,7 +166,7 @@ class Agent:
         self._read = self._read_state()
 
     def _read_state(self) -> tuple[SessionId, float | None, int] | None:
-        """Return what changes in the store with every message and every compaction; the last known if unreadable."""
+        """Return the newest session of the chain, with its time and message count; the last known one if unreadable."""
         store, record = self.parts.sessions, self.conversation.record
         if store is None or not record.exists:
             return None
@@ -204,7 +205,7 @@ class Agent:
         self.conversation.interrupt()
 
     def review_due(self) -> tuple[bool, bool]:
-        """Return whether a review of memory and of skills is due."""
+        """Whether a review of memory and of skills is due."""
         conversation, turn = self.conversation, self.conversation.last_turn
         if turn is None or turn.interrupted or conversation.incognito or self.parts.model is None:
             return (False, False)
@@ -333,9 +334,9 @@ class Agent:
         return question.message.text
 
     async def take_up(self, text: str, since: float) -> str | None:
-        """Return the stored answer to a message that was said after `since`, whose turn began before a crash.
+        """Return the stored answer to a message from after `since` whose turn a crash interrupted.
 
-        Without one, the stored part of the turn is undone, so that the message is not in the conversation twice.
+        If there is none, undo the stored part of that turn, so that the conversation does not have the message twice.
         """
         async with self._hold_lease():
             return await offload(self._take_up, text, since)
@@ -461,7 +462,7 @@ class Agent:
         return conversation
 
     def _set_surroundings(self, conversation: Conversation) -> None:
-        """Let the texts of others in the prompt be listed when something is first compared with them."""
+        """Set how to list the texts of others in the prompt; they are read when a text is first compared with them."""
         opening = self.opening
         # the message of a sub-agent is ours
         system_message = opening.system_message if opening.parent is None else None

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import anyio
 from msgspec import Struct, field
 
-from wellkept.agent.compact import CompactionRequest, compact
+from wellkept.agent.compaction import CompactionRequest, compact
+from wellkept.agent.dependencies import Parts
 from wellkept.agent.offload import offload
-from wellkept.agent.parts import Parts
 from wellkept.agent.record import Record
 from wellkept.agent.review import Nudges, load_nudges
 from wellkept.agent.system_prompt import (
@@ -42,7 +42,7 @@ from wellkept.llm.tokens import Calibration, request_tokens, text_tokens, tool_t
 
 NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"
 _OPENING = 3
-"""Turns in which a conversation that begins with a greeting comes to its topic, which names it."""
+"""A conversation that begins with a greeting gets its title from one of this many first turns."""
 RECALLED_TEXTS = 500
 """How many recalled texts are remembered for the review."""
 
@@ -71,7 +71,7 @@ class Conversation(Struct):
     has_hygiene: bool = False
     """Whether to compact before a turn near the end of the window, although the threshold is higher."""
     tidied_rows: int = 0
-    """How many messages the last such compaction left."""
+    """How many messages were left after the last such compaction."""
     current: Turn | None = None
     skills_used: list[str] = field(default_factory=list)
     """Names of the skills that the last turn used."""
@@ -125,7 +125,7 @@ class Conversation(Struct):
 
     @property
     def all_tools(self) -> tuple[ToolSchema, ...]:
-        """The tools that the model may call; where two have one name, the client's is left out."""
+        """The tools that the model may call; a tool of the client is left out if ours has the same name."""
         own = self.parts.toolbox
         return (*own.schemas, *(schema for schema in self.client_tools if schema.name not in own.tools))
 
@@ -175,7 +175,7 @@ class Conversation(Struct):
         return label_recalled(recalled, self.parts.providers.providers)
 
     def build_tool_context(self) -> ToolContext:
-        """Return the context of the calls in an answer; their output comes later and does not taint them."""
+        """Return the context of the tool calls in an answer; their own output comes later and does not taint them."""
         before = self.record.read_context()
         return ToolContext(
             session_id=self.record.session.id,

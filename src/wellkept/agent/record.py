@@ -43,9 +43,9 @@ class Record(Struct):
     trouble: str = ""
     _waiting: list[NewMessage] = field(default_factory=list)
     _attached: list[tuple[int, InTransaction]] = field(default_factory=list)
-    """Writes that commit with the unstored messages, each with the number of those before it."""
+    """Writes that commit together with unstored messages, each with how many of those come before it."""
     _read: tuple[list[StoredMessage], int, ContextReader | None] = field(default_factory=lambda: ([], 0, None))
-    """The list of rows that was read, how many of them, and the resulting context."""
+    """The list of rows, how many of them were read, and the context that they make."""
 
     def read_context(self) -> Context:
         """Return what the model has in its context: texts of sources, and the person's words."""
@@ -73,7 +73,7 @@ class Record(Struct):
         return tuple(row.id for row in self.rows if row.id > 0)
 
     def list_whole_turns(self) -> list[Message]:
-        """Return the messages of the context without the turns that were interrupted or have no answer."""
+        """Return the messages of the context without those of interrupted turns."""
         turns: list[list[StoredMessage]] = [[]]
         for row in self.rows:
             if row.message.role is Role.USER:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from wellkept.agent.parts import Parts
+from wellkept.agent.dependencies import Parts
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import StorageError, Unreadable
 from wellkept.core.events import Warned

@@ -9,7 +9,7 @@ import anyio
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.agent.compact import CompactionRequest
+from wellkept.agent.compaction import CompactionRequest
 from wellkept.agent.offload import offload
 from wellkept.agent.settings import LimitSettings
 from wellkept.agent.toolbox import ToolEnvironment, run_tools

@@ -303,7 +303,7 @@ class Permission(StrEnum):
 def permission(
     tool: Tool, arguments: Mapping[str, JSON], *, workspace: Workspace, mode: Approvals, yes_to_reads: bool = False
 ) -> Permission:
-    """Return whether the settings allow a call, deny it, or leave it to the user."""
+    """Whether the settings allow a call, deny it, or leave it to the user."""
     if mode == "deny":
         return Permission.DENIED
     is_risky = workspace.needs_asking(tool.schema.name, arguments)

@@ -17,7 +17,7 @@ from wellkept.core.values import asdict
 
 if TYPE_CHECKING:
     from wellkept.agent.agent import Agent, Opening
-    from wellkept.agent.parts import Parts
+    from wellkept.agent.dependencies import Parts
     from wellkept.agent.toolbox import Toolbox
     from wellkept.agent.without_model.assistant import Assistant, Sources
     from wellkept.agent.without_model.dialogue import Actions
@@ -147,7 +147,7 @@ class AgentBuilder:
         providers: ProviderManager | None,
         events: AgentEvents,
     ) -> Parts:
-        from wellkept.agent.parts import Gauge, Parts
+        from wellkept.agent.dependencies import Gauge, Parts
         from wellkept.agent.toolbox import build_toolbox
         from wellkept.llm.tokens import cost_of
 
@@ -225,7 +225,7 @@ class AgentBuilder:
 
     def _delegation(self, parts: Callable[[], Parts], opening: Opening, sink: EventSink) -> list[Tool]:
         from wellkept.agent.delegate import Delegation
-        from wellkept.agent.parts import Gauge
+        from wellkept.agent.dependencies import Gauge
 
         def build_child_parts(box: Toolbox) -> Parts:
             mine, gauge = parts(), Gauge()
@@ -286,7 +286,7 @@ class AgentBuilder:
         given = self._app.given.provider
         if not self._app.settings.memory.provider and given is None:
             return None
-        from wellkept.agent.parts import PageLedger
+        from wellkept.agent.dependencies import PageLedger
         from wellkept.agent.toolbox import CORE
         from wellkept.providers.active import ManagerContext
         from wellkept.providers.base import StartContext

@@ -166,8 +166,8 @@ class Measured(Struct, frozen=True):
 
     def total_of(self, messages: Sequence[Message]) -> int:
         """Return the tokens of a request with these messages in place of the rows."""
-        known = {id(one): size for one, size in zip(self.messages, self.sizes, strict=True)}
-        return self.overhead + sum(known.get(id(one)) or self.size(one) for one in messages)
+        size_of = {id(message): size for message, size in zip(self.messages, self.sizes, strict=True)}
+        return self.overhead + sum(size_of.get(id(message)) or self.size(message) for message in messages)
 
 
 def measure(rows: Sequence[StoredMessage], count: Count, *, limits: Limits, current_tokens: int | None) -> Measured:
@@ -238,7 +238,7 @@ def plan_cut(messages: Sequence[Message], sizes: Sequence[int], *, limits: Limit
 
 def head_length(messages: Sequence[Message], protect_first: int) -> int:
     """Return the length of the head; it never splits a group or contains a summary."""
-    spoken = (place for place, one in enumerate(messages) if one.role is not Role.SYSTEM)
+    spoken = (index for index, message in enumerate(messages) if message.role is not Role.SYSTEM)
     systems = next(spoken, len(messages))
     # the system prompt is not among the messages, but counts as the first protected one
     wanted = systems + max(0, protect_first - max(1, systems))
@@ -300,11 +300,11 @@ def _plan_pass(messages: Sequence[Message], sizes: Sequence[int], *, limits: Lim
     tail = tuple(range(start, len(messages)))
     if pinned is not None and pinned < start:
         tail = (pinned, *tail)
-    covered = tuple(place for place in range(head, start) if place != pinned)
-    if not any(not is_summary(messages[place]) for place in covered):
+    covered = tuple(index for index in range(head, start) if index != pinned)
+    if not any(not is_summary(messages[index]) for index in covered):
         return None
-    kept = sum(sizes[:head]) + sum(sizes[place] for place in tail)
-    budget = summary_budget(sum(sizes[place] for place in covered), limits.summary_cap)
+    kept = sum(sizes[:head]) + sum(sizes[index] for index in tail)
+    budget = summary_budget(sum(sizes[index] for index in covered), limits.summary_cap)
     if strictness == PASSES:
         budget = max(TINY_SUMMARY, min(budget, limits.threshold - limits.overhead - kept - 1))
     return Plan(tuple(range(head)), covered, tail, budget, limits.overhead + kept + budget, strictness)

@@ -226,7 +226,7 @@ class ContextEngine:
         plan = plan_cut(measured.messages, measured.sizes, limits=self.limits)
         if plan is None:
             return None
-        covered = [measured.rows[place] for place in plan.covered]
+        covered = [measured.rows[index] for index in plan.covered]
         return Preview(covered, len(plan.head) + len(plan.tail), measured.total, plan.predicted, plan.strictness)
 
     def compress(
@@ -314,8 +314,8 @@ class ContextEngine:
     def overflow(self, rows: Sequence[StoredMessage]) -> ContextOverflow | None:
         """Return an error when even the smallest possible request exceeds the window."""
         measured = self.measure(rows)
-        place = last_user(measured.messages)
-        needed = measured.overhead + (measured.sizes[place] if place is not None else 0)
+        index = last_user(measured.messages)
+        needed = measured.overhead + (measured.sizes[index] if index is not None else 0)
         if needed <= self.limits.context_length:
             return None
         return ContextOverflow(

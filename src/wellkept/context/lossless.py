@@ -48,25 +48,25 @@ class Tree:
     """The nodes of one conversation, as read from the store."""
 
     def __init__(self, rows: Iterable[tuple[int, int, str, tuple[int, ...]]]) -> None:
-        self.nodes = {one: Node(one, depth, text, tuple(below)) for one, depth, text, below in rows}
+        self.nodes = {node_id: Node(node_id, depth, text, tuple(below)) for node_id, depth, text, below in rows}
         inner = {child for node in self.nodes.values() if node.depth for child in node.children}
         self.roots = sorted((node for node in self.nodes.values() if node.id not in inner), key=self.span)
 
     def messages(self, node: Node) -> list[MessageId]:
         """Return the ids of every message below `node`, in order."""
-        found: list[int] = []
-        waiting = [node]
+        ids: list[int] = []
+        pending = [node]
         seen: set[int] = set()
-        while waiting:
-            one = waiting.pop()
-            if one.id in seen:
+        while pending:
+            current = pending.pop()
+            if current.id in seen:
                 continue
-            seen.add(one.id)
-            if one.depth == 0:
-                found.extend(one.children)
+            seen.add(current.id)
+            if current.depth == 0:
+                ids.extend(current.children)
             else:
-                waiting.extend(self.nodes[child] for child in one.children if child in self.nodes)
-        return [MessageId(one) for one in sorted(set(found))]
+                pending.extend(self.nodes[child] for child in current.children if child in self.nodes)
+        return [MessageId(message_id) for message_id in sorted(set(ids))]
 
     def span(self, node: Node) -> tuple[int, int]:
         """Return the first and last message id below `node`."""
@@ -98,7 +98,9 @@ class NodesInMemory:
 
     def nodes(self, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
         """Return the conversation's nodes, oldest first."""
-        return [(one, depth, text, below) for owner, one, depth, text, below in self._held if owner == session_id]
+        return [
+            (node_id, depth, text, below) for owner, node_id, depth, text, below in self._held if owner == session_id
+        ]
 
 
 DEFAULT_TOKENS = 2_000
@@ -163,8 +165,8 @@ def answer(name: str, arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -
 
 
 def _failure(error: str, remedy: str = "") -> Mapping[str, JSON]:
-    said: dict[str, JSON] = {"success": False, "error": error}
-    return said | {"remedy": remedy} if remedy else said
+    answer: dict[str, JSON] = {"success": False, "error": error}
+    return answer | {"remedy": remedy} if remedy else answer
 
 
 def _clamp(value: JSON, default: int, *, low: int, high: int) -> int:
@@ -180,14 +182,14 @@ def _grep(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[st
     matches: list[JSON] = []
     count = 0
     for row in _read_messages(setup, sorted(tree.covered())):
-        found = requested.search(full_text(row.message))
-        if found is None:
+        match = requested.search(full_text(row.message))
+        if match is None:
             continue
         count += 1
         if len(matches) < limit:
             leaf = tree.leaf_of(row.id)
             text = full_text(row.message)
-            low, high = max(0, found.start() - AROUND), min(len(text), found.end() + AROUND)
+            low, high = max(0, match.start() - AROUND), min(len(text), match.end() + AROUND)
             matches.append(
                 {
                     "message_id": row.id,
@@ -201,8 +203,11 @@ def _grep(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[st
 
 def matcher(pattern: str) -> re.Pattern[str]:
     """Compile `pattern` to an expression that runs in linear time, whatever the model wrote."""
-    alternatives = [one for one in pattern[:500].split("|") if one.strip(" .*")]
-    parts = ["[^\n]{0,200}?".join(re.escape(piece) for piece in one.strip().split(".*")[:5]) for one in alternatives]
+    alternatives = [alternative for alternative in pattern[:500].split("|") if alternative.strip(" .*")]
+    parts = [
+        "[^\n]{0,200}?".join(re.escape(piece) for piece in alternative.strip().split(".*")[:5])
+        for alternative in alternatives
+    ]
     return re.compile("|".join(parts) or re.escape(pattern), re.IGNORECASE)
 
 
@@ -262,8 +267,11 @@ def _requested_ids(arguments: Mapping[str, JSON], tree: Tree) -> list[MessageId]
     if isinstance(node_id, int) and node_id in tree.nodes:
         return tree.messages(tree.nodes[node_id])
     if isinstance(listed, Sequence) and not isinstance(listed, str):
-        known = tree.covered()
-        return [MessageId(one) for one in sorted({one for one in listed if isinstance(one, int)} & known)]
+        covered = tree.covered()
+        return [
+            MessageId(message_id)
+            for message_id in sorted({message_id for message_id in listed if isinstance(message_id, int)} & covered)
+        ]
     return []
 
 
@@ -287,7 +295,7 @@ def full_text(message: Message) -> str:
 def _read_messages(setup: Setup, ids: Sequence[int]) -> Sequence[StoredMessage]:
     if setup.originals is None:
         return ()
-    return setup.originals([MessageId(one) for one in ids])
+    return setup.originals([MessageId(message_id) for message_id in ids])
 
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(.+)$")
@@ -315,9 +323,9 @@ def write_condensed(nodes: Sequence[Node], budget: int, brief: Brief) -> list[st
     """Write the lines of a node over `nodes`."""
     lines = [line for node in nodes for line in node.text.splitlines() if line.strip()]
     if brief.model is not None:
-        known = find_citations("\n".join(lines))
+        cited = find_citations("\n".join(lines))
         text = "\n".join(thin(lines, brief.model.context_length // 2, count=brief.count))
-        answer = _ask_model("condense", text, budget, brief, index_sources((), known=known))
+        answer = _ask_model("condense", text, budget, brief, index_sources((), known=cited))
         if answer:
             return thin(answer, budget, count=brief.count)
     return thin(lines, budget, count=brief.count)
@@ -328,10 +336,10 @@ def thin(lines: Sequence[str], budget: int, *, count: Callable[[str], int]) -> l
     sizes = [count(line) for line in lines]
     keep = len(lines)
     while keep > 0:
-        chosen = sorted({place * len(lines) // keep for place in range(keep)})
-        total = sum(sizes[place] for place in chosen)
+        indexes = sorted({index * len(lines) // keep for index in range(keep)})
+        total = sum(sizes[index] for index in indexes)
         if total <= budget:
-            return [lines[place] for place in chosen]
+            return [lines[index] for index in indexes]
         keep = min(keep - 1, keep * budget // max(1, total))
     return []
 
@@ -343,8 +351,8 @@ def _ask_model(name: str, text: str, budget: int, brief: Brief, known: Sources) 
         answer = brief.redact(brief.model.complete(load_prompt(name), request, max_output_tokens=budget))
     except ContextOverflow:
         return []
-    found = [match[1] for line in answer.splitlines() if (match := _BULLET.match(line))]
-    return [known.check(f"- {line[:LONGEST_LINE]}") for line in found]
+    bullets = [match[1] for line in answer.splitlines() if (match := _BULLET.match(line))]
+    return [known.check(f"- {line[:LONGEST_LINE]}") for line in bullets]
 
 
 def _summary_lines(row: StoredMessage) -> list[str]:
@@ -448,11 +456,11 @@ class Lossless(SummarisingEngine):
         part: list[StoredMessage] = []
         held = 0
         for group in groups([row.message for row in rows]):
-            cost = sum(self.setup.count(rows[place].message) for place in group)
+            cost = sum(self.setup.count(rows[index].message) for index in group)
             if part and held + cost > largest:
                 yield part, held
                 part, held = [], 0
-            part.extend(rows[place] for place in group)
+            part.extend(rows[index] for index in group)
             held += cost
         if part:
             yield part, held

@@ -69,34 +69,34 @@ def request_messages(rows: Sequence[StoredMessage]) -> tuple[Message, ...]:
 
 def faults(messages: Sequence[Message]) -> list[str]:
     """Return descriptions of what an API would reject in `messages`; empty when they are valid."""
-    found: list[str] = []
+    problems: list[str] = []
     waiting: set[str] = set()
     before: Message | None = None
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.role is Role.TOOL:
             if message.tool_call_id in waiting:
                 waiting.discard(message.tool_call_id)
             else:
-                found.append(f"{place}: a result without its call")
+                problems.append(f"{index}: a result without its call")
         else:
-            found += [f"{place}: call {one!r} has no result" for one in sorted(waiting)]
+            problems += [f"{index}: call {call_id!r} has no result" for call_id in sorted(waiting)]
             waiting = {call.id for call in message.tool_calls}
-            found += _order_faults(place, before, message)
+            problems += _order_faults(index, before, message)
         before = message
-    return found + [f"end: call {one!r} has no result" for one in sorted(waiting)]
+    return problems + [f"end: call {call_id!r} has no result" for call_id in sorted(waiting)]
 
 
-def _order_faults(place: int, before: Message | None, message: Message) -> list[str]:
-    found = []
+def _order_faults(index: int, before: Message | None, message: Message) -> list[str]:
+    problems = []
     if message.role is Role.SYSTEM and before is not None and before.role is not Role.SYSTEM:
-        found.append(f"{place}: a system message inside the conversation")
+        problems.append(f"{index}: a system message inside the conversation")
     if message.role is Role.ASSISTANT and (before is None or before.role is Role.SYSTEM):
-        found.append(f"{place}: the first message is the assistant's")
+        problems.append(f"{index}: the first message is the assistant's")
     if before is not None and before.role is message.role and message.role is not Role.SYSTEM:
-        found.append(f"{place}: two {message.role.value} messages in a row")
+        problems.append(f"{index}: two {message.role.value} messages in a row")
     if message.role is not Role.SYSTEM and is_empty(message):
-        found.append(f"{place}: an empty message")
-    return found
+        problems.append(f"{index}: an empty message")
+    return problems
 
 
 def is_empty(message: Message) -> bool:
@@ -110,10 +110,10 @@ def is_empty(message: Message) -> bool:
 
 def _pair_calls(messages: Sequence[Message]) -> list[Message]:
     out: list[Message] = []
-    place = 0
-    while place < len(messages):
-        message = messages[place]
-        place += 1
+    index = 0
+    while index < len(messages):
+        message = messages[index]
+        index += 1
         if message.role is Role.TOOL:
             continue
         if not message.tool_calls:
@@ -121,11 +121,11 @@ def _pair_calls(messages: Sequence[Message]) -> list[Message]:
             continue
         calls = _distinct(message.tool_calls) if message.role is Role.ASSISTANT else ()
         out.append(message if calls == message.tool_calls else replace(message, tool_calls=calls))
-        end = place
+        end = index
         while end < len(messages) and messages[end].role is Role.TOOL:
             end += 1
-        out.extend(_results(calls, messages[place:end]))
-        place = end
+        out.extend(_results(calls, messages[index:end]))
+        index = end
     return out
 
 
@@ -149,7 +149,7 @@ def _drop_empty(messages: Sequence[Message]) -> list[Message]:
     out: list[Message] = []
     for message in messages:
         if message.role is Role.SYSTEM:
-            leads = all(one.role is Role.SYSTEM for one in out)
+            leads = all(earlier.role is Role.SYSTEM for earlier in out)
             if leads or not is_empty(message):
                 out.append(message if leads else replace(message, role=Role.USER))
         elif message.role is Role.TOOL or not is_empty(message):
@@ -158,7 +158,7 @@ def _drop_empty(messages: Sequence[Message]) -> list[Message]:
 
 
 def _start_with_user(messages: list[Message]) -> list[Message]:
-    first = next((place for place, one in enumerate(messages) if one.role is not Role.SYSTEM), None)
+    first = next((index for index, message in enumerate(messages) if message.role is not Role.SYSTEM), None)
     if first is not None and messages[first].role is Role.ASSISTANT:
         return [*messages[:first], Message(Role.USER, OPENING), *messages[first:]]
     return messages
@@ -181,23 +181,23 @@ def _parts(message: Message) -> tuple[Part, ...]:
 
 def groups(messages: Sequence[Message]) -> list[range]:
     """Return the position range of each group: a call with its results, or a single message."""
-    found: list[range] = []
-    place = 0
-    while place < len(messages):
-        end = place + 1
-        if messages[place].role is Role.ASSISTANT and messages[place].tool_calls:
+    ranges: list[range] = []
+    start = 0
+    while start < len(messages):
+        end = start + 1
+        if messages[start].role is Role.ASSISTANT and messages[start].tool_calls:
             while end < len(messages) and messages[end].role is Role.TOOL:
                 end += 1
-        found.append(range(place, end))
-        place = end
-    return found
+        ranges.append(range(start, end))
+        start = end
+    return ranges
 
 
 def last_user(messages: Sequence[Message]) -> int | None:
     """Return the position of the last user message that is not empty, or None."""
-    for place in range(len(messages) - 1, -1, -1):
-        if messages[place].role is Role.USER and not is_empty(messages[place]):
-            return place
+    for index in range(len(messages) - 1, -1, -1):
+        if messages[index].role is Role.USER and not is_empty(messages[index]):
+            return index
     return None
 
 
@@ -217,7 +217,7 @@ def prune(rows: Sequence[StoredMessage], *, head: int, through: MessageId | None
     The result for a row depends only on earlier rows, so that a longer conversation has the same
     prefix. Store `through` with the session and call this for every request.
     """
-    end = next((place + 1 for place, row in enumerate(rows) if row.id == through), 0)
+    end = next((index + 1 for index, row in enumerate(rows) if row.id == through), 0)
     if end <= head:
         return list(rows)
     calls = {call.id: call for row in rows[:end] for call in row.message.tool_calls}
@@ -288,9 +288,9 @@ def _shorten_value(value: Any, depth: int = 0) -> Any:
         case str() if len(value) > LONG_RESULT:
             return f"{value[:KEPT_OF_VALUE]}… [{len(value) - KEPT_OF_VALUE:,} characters cut]"
         case dict() if depth < 8:
-            return {key: _shorten_value(one, depth + 1) for key, one in value.items()}
+            return {key: _shorten_value(inner, depth + 1) for key, inner in value.items()}
         case list() if depth < 8:
-            return [_shorten_value(one, depth + 1) for one in value]
+            return [_shorten_value(inner, depth + 1) for inner in value]
         case _:
             return value
 

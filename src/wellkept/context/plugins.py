@@ -62,18 +62,18 @@ class GuardedEngine(ContextEngine):
     def has_content_to_compress(self, rows: Sequence[StoredMessage]) -> bool:
         """Whether the engine finds something to compress."""
         safe = _without_credentials(rows)
-        found = self._notify(lambda: bool(self._engine.has_content_to_compress(safe)))
-        return self._fallback.has_content_to_compress(rows) if found is None else found
+        answer = self._notify(lambda: bool(self._engine.has_content_to_compress(safe)))
+        return self._fallback.has_content_to_compress(rows) if answer is None else answer
 
     def writes_summary(
         self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
     ) -> bool:
         """Whether messages would leave the context; True when the engine fails."""
         safe = _without_credentials(rows)
-        found = self._notify(
+        answer = self._notify(
             lambda: bool(self._engine.writes_summary(safe, current_tokens=current_tokens, force=force))
         )
-        return found is not False
+        return answer is not False
 
     def compress(
         self,
@@ -150,8 +150,8 @@ class GuardedEngine(ContextEngine):
         safe = replace(context, said=redact(context.said), find_taint=find_taint)
 
         def answer() -> Mapping[str, JSON]:
-            found: object = self._engine.handle_tool_call(name, given, safe)
-            return tool_answer(self.title, json.dumps(found) if isinstance(found, Mapping) else found)
+            result: object = self._engine.handle_tool_call(name, given, safe)
+            return tool_answer(self.title, json.dumps(result) if isinstance(result, Mapping) else result)
 
         return self._call(answer, default=None) or failure(f"the tool {name!r} of {self.title!r} failed")
 
@@ -235,8 +235,8 @@ def _is_readable(outcome: Outcome) -> bool:
 
 
 def _lost_last_user(before: Sequence[Message], after: Sequence[Message]) -> bool:
-    place = last_user(before)
-    return place is not None and not any(before[place].text in message.text for message in after)
+    index = last_user(before)
+    return index is not None and not any(before[index].text in message.text for message in after)
 
 
 ENTRY_POINTS = "wellkept.context_engines"
@@ -278,13 +278,13 @@ class Registration:
 
 def list_engines(home: Path | None = None, *, disabled: Container[str] = ()) -> list[EngineInfo]:
     """Return the engines that can be configured, each name once, in the order of precedence."""
-    found = {name: EngineInfo(name, "built-in", engine.description) for name, engine in BUILT_IN.items()}
+    engines = {name: EngineInfo(name, "built-in", engine.description) for name, engine in BUILT_IN.items()}
     for path in _plugin_folders(home):
-        found.setdefault(path.name, EngineInfo(path.name, "plugin", str(path)))
+        engines.setdefault(path.name, EngineInfo(path.name, "plugin", str(path)))
     for point in entry_points(ENTRY_POINTS):
-        found.setdefault(point.name, EngineInfo(point.name, "entry point"))
-    usable = (one for one in found.values() if one.source == "built-in" or one.name not in disabled)
-    return sorted(usable, key=lambda one: (one.source != "built-in", one.name))
+        engines.setdefault(point.name, EngineInfo(point.name, "entry point"))
+    usable = (info for info in engines.values() if info.source == "built-in" or info.name not in disabled)
+    return sorted(usable, key=lambda info: (info.source != "built-in", info.name))
 
 
 def choose_engine(name: str, *, home: Path | None = None, disabled: Container[str] = ()) -> Choice:
@@ -324,7 +324,7 @@ def _load(name: str, loader: Callable[[], object]) -> object:
 
 
 def _fall_back(why: str, home: Path | None) -> Choice:
-    names = ", ".join(one.name for one in list_engines(home))
+    names = ", ".join(info.name for info in list_engines(home))
     return Choice(
         BUILT_IN[DEFAULT_ENGINE](),
         f"{why}; the built-in {DEFAULT_ENGINE} is used instead. Available: {names}. "
@@ -368,9 +368,11 @@ def _from_module(module: ModuleType) -> object:
         if registration.engine is not None:
             return registration.engine
     kinds = [
-        one
-        for one in vars(module).values()
-        if inspect.isclass(one) and issubclass(one, ContextEngine) and one.__module__.startswith(module.__name__)
+        member
+        for member in vars(module).values()
+        if inspect.isclass(member)
+        and issubclass(member, ContextEngine)
+        and member.__module__.startswith(module.__name__)
     ]
     if len(kinds) != 1:
         raise TypeError(f"it must register an engine or contain one ContextEngine subclass, but contains {len(kinds)}")

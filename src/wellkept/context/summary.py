@@ -49,8 +49,8 @@ def is_summary(message: Message) -> bool:
 
 def body_of(message: Message) -> str:
     """Return a summary without its marker and preamble."""
-    found = _BODY.search(message.text)
-    return message.text[found.start() :] if found else message.text.removeprefix(MARKER).strip()
+    heading = _BODY.search(message.text)
+    return message.text[heading.start() :] if heading else message.text.removeprefix(MARKER).strip()
 
 
 def with_note(system_prompt: str) -> str:
@@ -92,17 +92,17 @@ LONGEST_LINE = 600
 
 def parse_sections(text: str) -> Sections:
     """Parse the sections of `text`; any style of bullets is accepted."""
-    found: Sections = {}
+    sections: Sections = {}
     current: str | None = None
     for line in text.splitlines():
         heading = _HEADING.match(line)
         name = _KNOWN.get(re.sub(r"\W+", "", heading["hash"] or heading["bold"]).lower()) if heading else None
         if name is not None:
             current = name
-            found.setdefault(name, [])
+            sections.setdefault(name, [])
         elif current is not None and (content := _as_bullet(line)):
-            found[current].append(content)
-    return {name: found[name] for name in NAMES if name in found}
+            sections[current].append(content)
+    return {name: sections[name] for name in NAMES if name in sections}
 
 
 def render_sections(sections: Mapping[str, Sequence[str]]) -> str:
@@ -218,7 +218,7 @@ _LONGEST_INDEXED = 4_000
 
 def find_citations(text: str) -> set[int]:
     """Return every message id that `text` cites."""
-    return {int(one) for bracket in _BRACKET.findall(text) for one in _ID.findall(bracket)}
+    return {int(number) for bracket in _BRACKET.findall(text) for number in _ID.findall(bracket)}
 
 
 class Sources(Struct, frozen=True):
@@ -245,7 +245,7 @@ class Sources(Struct, frozen=True):
 
     def _shown(self, ids: Sequence[int]) -> str:
         if ids:
-            return ", ".join(f"#{one}" for one in ids)
+            return ", ".join(f"#{number}" for number in ids)
         return f"#{self.span[0]}, #{self.span[1]}" if self.span else ""
 
 
@@ -279,19 +279,19 @@ def _compile(name: str) -> re.Pattern[str]:
 def extract_sections(rows: Sequence[StoredMessage], *, redact: Redact) -> Sections:
     """Extract the sections of a summary from `rows` by rule, each line with its message id."""
     rows = [row for row in rows if not is_summary(row.message)]
-    said = [row for row in rows if row.message.role is Role.USER and row.message.text.strip()]
+    questions = [row for row in rows if row.message.role is Role.USER and row.message.text.strip()]
     answers = [row for row in rows if row.message.role is Role.ASSISTANT and row.message.text.strip()]
     results = [row for row in rows if row.message.role is Role.TOOL]
     return {
-        "Goal": [_line(row, _first(row), redact) for row in said[:1]],
-        "Constraints & Preferences": list(_find_sentences(said, _compile("preference"), redact)),
+        "Goal": [_line(row, _first(row), redact) for row in questions[:1]],
+        "Constraints & Preferences": list(_find_sentences(questions, _compile("preference"), redact)),
         "Done": [_line(row, _first(row), redact) for row in answers],
-        "In Progress": [_line(row, _first(row), redact) for row in said[-1:]],
+        "In Progress": [_line(row, _first(row), redact) for row in questions[-1:]],
         "Blocked": list(_find_sentences(results, _compile("trouble"), redact))[-12:],
-        "Key Decisions": list(_find_sentences([*said, *answers], _compile("decision"), redact)),
+        "Key Decisions": list(_find_sentences([*questions, *answers], _compile("decision"), redact)),
         "Relevant Files": _files(rows, redact),
         "Next Steps": list(_find_sentences(answers[-6:], _compile("next"), redact)),
-        "Critical Context": [_line(row, f'the person: "{_first(row)}"', redact) for row in said],
+        "Critical Context": [_line(row, f'the person: "{_first(row)}"', redact) for row in questions],
     }
 
 
@@ -391,39 +391,39 @@ def write_summary(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> W
     """Summarise `rows`, updating earlier summaries among them."""
     previous = _previous(rows)
     spoken = [row for row in rows if not is_summary(row.message)]
-    known = find_citations("\n".join(line for lines in previous.values() for line in lines))
-    material = _Material(spoken, previous, index_sources(spoken, known=known))
+    cited = find_citations("\n".join(line for lines in previous.values() for line in lines))
+    material = _Material(spoken, previous, index_sources(spoken, known=cited))
     if brief.model is None:
         return summarise_by_rule(material, budget, brief)
     try:
-        found = _ask_model(material, budget, brief, brief.model)
+        sections = _ask_model(material, budget, brief, brief.model)
     except (ModelBusy, ModelRefused) as error:
         if not brief.must_end:
             return Unreachable(error)
         return summarise_by_rule(material, budget, brief, note=f"the summary model is unreachable ({error.message})")
     except ModelError as error:
         return summarise_by_rule(material, budget, brief, note=f"the summary model failed ({error.message})")
-    if found is None:
+    if sections is None:
         return summarise_by_rule(material, budget, brief, note=f"{brief.model.name!r} gave no usable summary")
-    return Written(fit_sections(found, budget, count=brief.count))
+    return Written(fit_sections(sections, budget, count=brief.count))
 
 
 def summarise_by_rule(material: _Material, budget: int, brief: Brief, *, note: str = "") -> Written:
     """Extract a summary by rule and merge it with the earlier one."""
     sections = merge_sections(material.previous, extract_sections(material.rows, redact=brief.redact))
-    said = f"{note}; the summary was written by rule, the originals stay searchable" if note else ""
-    return Written(fit_sections(sections, budget, count=brief.count), by_rule=True, note=said)
+    explanation = f"{note}; the summary was written by rule, the originals stay searchable" if note else ""
+    return Written(fit_sections(sections, budget, count=brief.count), by_rule=True, note=explanation)
 
 
 def _previous(rows: Sequence[StoredMessage]) -> Sections:
-    found: Sections = {}
+    merged: Sections = {}
     for row in rows:
         if is_summary(row.message):
             body = body_of(row.message)
             # a summary with another layout becomes background text, so that nothing is lost
             sections = parse_sections(body) or {"Critical Context": [f"- {line}" for line in body.splitlines() if line]}
-            found = merge_sections(found, sections)
-    return found
+            merged = merge_sections(merged, sections)
+    return merged
 
 
 def _ask_model(material: _Material, budget: int, brief: Brief, model: Completes) -> Sections | None:

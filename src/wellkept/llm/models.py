@@ -237,11 +237,15 @@ class Models:
                 # one per endpoint, so that concurrent conversations share its connections
                 key = (str(wanted), endpoint.base_url, window, timeout)
                 if key not in self._connected:
-                    self._connected[key] = self._build_adapter(wanted, endpoint, window=window, sending=sending)
+                    adapter = _adapter(wanted.provider)
+                    mark = self._marks(self.caching(str(wanted), base_url=endpoint.base_url), wanted.provider)
+                    self._connected[key] = adapter(
+                        endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink
+                    )
                 return self._connected[key]
 
     def caching(self, name: str, *, base_url: str | None = None) -> Caching:
-        """Return whether cache markers are sent to this model."""
+        """Whether cache markers are sent to this model."""
         wanted = parse_name(name)
         if wanted.provider not in VENDORS:
             return Caching(on=False, is_claude=False, via=wanted.provider, ttl=self._caching.cache_ttl)
@@ -255,11 +259,6 @@ class Models:
         if provider == LOCAL:
             return preload("xllamacpp")
         return preload("httpx2", VENDORS[provider].api) if provider in VENDORS else preload()
-
-    def _build_adapter(self, wanted: ModelName, endpoint: Endpoint, *, window: int, sending: Sending) -> ChatModel:
-        adapter = _adapter(wanted.provider)
-        mark = self._marks(self.caching(str(wanted), base_url=endpoint.base_url), wanted.provider)
-        return adapter(endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink)
 
     def _marks(self, caching: Caching, provider: str) -> Marks | None:
         if not caching.on:

@@ -257,12 +257,6 @@ BATCH = 128
 """Texts per request; every known server accepts this many."""
 
 
-class _Nothing:
-    """Embeddings are not streamed, so an answer is never partial."""
-
-    is_empty = True
-
-
 class OpenAIEmbeddings:
     """Embeds texts; called from threads, so its client is synchronous."""
 
@@ -296,7 +290,7 @@ class OpenAIEmbeddings:
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
         info = RequestInfo(self._endpoint, self._model, self._timeout_seconds)
-        with translate_errors(openai, info, _Nothing()):
+        with translate_errors(openai, info, lambda: False):  # nothing is streamed, so no answer is partial
             answer = self._client.post("/embeddings", content=as_bytes(body), options=JSON_BODY, cast_to=object)
             rows = sorted(answer["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]

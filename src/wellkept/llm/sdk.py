@@ -298,10 +298,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class _HasContent(Protocol):
-    is_empty: bool
-
-
 class RequestInfo(Struct, frozen=True):
     """The endpoint and model of a request, for error messages."""
 
@@ -408,14 +404,14 @@ def calls_so_far(request: ChatRequest) -> int:
 
 
 @contextmanager
-def translate_errors(sdk: ModuleType, request: RequestInfo, answer: _HasContent) -> Iterator[None]:
-    """Turn the SDK's errors into ModelErrors."""
+def translate_errors(sdk: ModuleType, request: RequestInfo, has_started: Callable[[], bool]) -> Iterator[None]:
+    """Turn the SDK's errors into ModelErrors; `has_started` says whether part of the answer has arrived."""
     import httpx2
 
     try:
         yield
     except (sdk.APIError, httpx2.HTTPError) as error:
-        raise _to_model_error(error, request, started=not answer.is_empty) from error
+        raise _to_model_error(error, request, started=has_started()) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         # a server that does not follow the protocol can cause any of these
         log.warning("unreadable answer from %s", request.endpoint.shown_url, exc_info=True)
@@ -517,7 +513,8 @@ class SdkModel(ABC):
         """Send `request`; closing the iterator closes the connection."""
         sdk = await load_sdk(self.SDK, self._endpoint)
         answer = self._answer()
-        with translate_errors(sdk, RequestInfo(self._endpoint, self._model, self._sending.timeout_seconds), answer):
+        info = RequestInfo(self._endpoint, self._model, self._sending.timeout_seconds)
+        with translate_errors(sdk, info, lambda: not answer.is_empty):
             events = await self._post(sdk, self.body(request))
             async with events:
                 async for event in events:

@@ -106,7 +106,7 @@ class Approvals:
         return pending
 
     def waiting(self, target: Target | None = None) -> list[Pending]:
-        """Return what waits, oldest first, and move expired writes to the archive."""
+        """Return the waiting writes, oldest first; move expired ones to the archive."""
         names = self._documents.names(".json")
         writes = [pending for name in names if (pending := self._read(name)) is not None]
         deadline = self._store.clock.now().timestamp() - self._store.settings.pending_days * DAY_SECONDS
@@ -134,7 +134,7 @@ class Approvals:
         )
 
     def approve(self, pending_id: str) -> Outcome | Refused:
-        """Check the write again and apply it; approval lets texts pass that hold rules match, never block rules."""
+        """Check the write again and apply it; approval overrides hold rules of the scanner, never block rules."""
         pending = self.find(pending_id)
         rules = rules_to_approve(pending.texts)
         if isinstance(rules, Refused):
@@ -170,7 +170,7 @@ class Approvals:
         return None
 
     def _store_of(self, pending: Pending) -> MemoryStore:
-        """Return the memory with the page that the write is for: it may be that of another project."""
+        """Return the memory that has the page of this write, which may belong to another project."""
         return self._store.for_project(pending.project) if pending.target is Target.PROJECT else self._store
 
     def count(self) -> int:
@@ -258,7 +258,7 @@ def write_memory(
 
 
 def _refuse_untrusted(store: MemoryStore, request: WriteRequest, author: Author) -> Refused | None:
-    """Return why edits must wait for a person because of what their author had read; None if they need not."""
+    """Return why a person must decide: the author had read something untrusted; None if no decision is needed."""
     from wellkept.core.provenance import Basis, Taint, describe, read_source
     from wellkept.security.taint import Verdict, find_risks, judge
 

@@ -61,7 +61,7 @@ class History:
         self._store = store
 
     def rows(self, target: Target | None = None) -> list[EditRecord]:
-        """Return the rows that count, oldest first: a last write that never reached its page is left out."""
+        """Return the rows, oldest first, without a last write that never reached its page."""
         rows = self._store.ledger.rows(target)
         lost = {write_id for page in self._store.targets for write_id in self._unfinished_writes(page, rows)}
         return [row for row in rows if row.write_id not in lost]
@@ -278,7 +278,7 @@ def view_page(store: MemoryStore, target: Target, *, with_metadata: bool = False
 
 
 def targets(store: MemoryStore, target: Target | None) -> list[Target]:
-    """Return the named page, or all when none is named; that of the project only once it was written.
+    """Return the named page, or all pages; the page of the project only if it has been written.
 
     Raises UsageError for the page of a project where no project is known.
     """
@@ -303,7 +303,7 @@ class Undone(Struct, frozen=True):
 
     @property
     def redo_command(self) -> str:
-        """Return the command that brings the edits back; `undo` without an id would undo one edit more."""
+        """Return the command that redoes the edits; `undo` without an id would undo one more edit."""
         ids = self.ledger_ids
         if len(ids) == 1:
             return f"kept memory undo {ids[0]}"
@@ -347,7 +347,7 @@ def undo(
 
 
 def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None) -> Outcome | Refused:
-    """Add the text that an edit removed again; scanner rules that a person allowed for it stay allowed."""
+    """Add back the text that an edit removed; scanner rules that a person allowed for it stay allowed."""
     row = History(store).row(ledger_id, target)
     if row.step.is_forgotten:
         return _refuse_forgotten(row, "restored")
@@ -385,23 +385,19 @@ def choose_edits(
         and target in (None, row.target)
     ]
     if not open_rows:
-        return _refuse_nothing_left(store, target)
+        if any(store.page(page).entries for page in targets(store, target)):
+            return Refused(
+                Reason.NO_MATCH,
+                "There is no edit of kept left to undo; what is on the page was there before, or was written by hand.",
+                "`kept memory log` lists edits by hand, and `kept memory undo ID` undoes one.",
+            )
+        return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
     return [row for row in open_rows if row.group_id == open_rows[-1].group_id]
 
 
 def _was_moved_by(row: EditRecord, edit: EditRecord) -> bool:
     """Whether a row moved an entry to the archive to make room for what this edit wrote."""
     return row.origin == "overflow" and row.write_id == edit.write_id and edit.origin != "overflow"
-
-
-def _refuse_nothing_left(store: MemoryStore, target: Target | None) -> Refused:
-    if any(store.page(page).entries for page in targets(store, target)):
-        return Refused(
-            Reason.NO_MATCH,
-            "There is no edit of kept left to undo; what is on the page was there before, or was written by hand.",
-            "`kept memory log` lists edits by hand, and `kept memory undo ID` undoes one.",
-        )
-    return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
 
 
 def _describe_rest_of_group(store: MemoryStore, taken: EditRecord) -> str:

@@ -44,7 +44,7 @@ _WATCHED = ".watched"
 
 
 def check_copied_ledger(path: Path) -> list[str]:
-    """Return the damaged rows of a copied ledger that nobody writes, in words."""
+    """Describe the damaged rows of a copied ledger, which no process writes."""
     migrations = sql_migrations("wellkept.memory")
     opened = SqliteDatabase(path, application_id=APPLICATION_ID, migrations=migrations, read_only=True)
     with closing(opened) as database, database.reading() as unit:
@@ -69,7 +69,7 @@ class Ledger:
         """The ledger whose open file this one uses."""
 
     def for_project(self, project: str | None) -> "Ledger":
-        """Return the same ledger as the sessions of a project see it: with the rows of that project's page."""
+        """Return the same ledger with the rows of a project's page."""
         other = Ledger(self._path, user=self._user, project=project)
         other._whole = self._whole or self
         return other
@@ -154,12 +154,12 @@ class Ledger:
         return ids
 
     def _allot(self, unit: UnitOfWork, count: int) -> tuple[int, int]:  # noqa: ARG002 - the file is locked until the commit
-        """Return the id of the first of `count` new rows, and the number of their write."""
+        """Reserve ids for `count` new rows; return the first id and the number of the write."""
         (write_id,), (newest,) = _numbers(unit, SQL.next_write), _numbers(unit, SQL.newest_id)
         return newest + 1, write_id
 
     def _keep_clean(self, unit: UnitOfWork, target: Target, entries: Sequence[str]) -> None:
-        """Store which entries of the page are known to be clean, without those that left it."""
+        """Store which entries on the page are known to be clean."""
         names = {digest(entry) for entry in entries}
         clean = {*list_clean(names)}
         if len(clean) < len(names):
@@ -177,7 +177,7 @@ class Ledger:
             return split_digests(_first(unit, SQL.clean, (self._name(target),)))
 
     def is_watched(self) -> bool:
-        """Whether the pages were compared with the rows before, so that a difference is an edit from outside."""
+        """Whether pages and rows have agreed before, so that a difference is an edit from outside."""
         return self._path.with_name(_WATCHED).exists()
 
     def watch(self) -> None:
@@ -187,7 +187,7 @@ class Ledger:
         write_atomically(marker, b"")
 
     def _seal(self, unit: UnitOfWork, numbers: Iterable[int]) -> None:
-        """Compute the checksums of rows that were changed, or that an older version wrote."""
+        """Compute the checksums of changed rows, and of rows from older versions."""
         for number in numbers:
             for values in list(_rows(unit, SQL.one, (number,))):
                 row = LedgerRow(*values)
@@ -409,7 +409,7 @@ class LedgerRow(NamedTuple):
         return self._replace(checksum=self._compute_checksum())
 
     def _compute_checksum(self) -> int:
-        """Return the checksum of the values; rows from before there were sources keep theirs."""
+        """Return the checksum of the values; a row without a source has the checksum of older versions."""
         return checksum(self[:-2] if self.source is None else self[:-1])
 
     @property
@@ -434,7 +434,7 @@ class LedgerRow(NamedTuple):
         )
 
     def record(self) -> EditRecord:
-        """Return the edit; a damaged one changes nothing, allows nothing, and holds what can be read."""
+        """Return the edit; a damaged one changes and allows nothing, and holds the readable texts."""
         row = report_damage(self) if self.is_damaged else self
         return EditRecord(
             id=LedgerId(row.id),
@@ -473,7 +473,7 @@ def _rules(allowed: str | None) -> frozenset[str] | None:
 
 
 def salvage(path: Path, *, moment: str) -> tuple[int, str]:
-    """Put a file with the rows that can be read in the place of a damaged one, which stays under another name.
+    """Replace a damaged file by one with its readable rows; keep the damaged one under another name.
 
     Return how many rows there are, and that name. Raise Busy while another process has the ledger open.
     """
@@ -566,7 +566,7 @@ def _possible(data: bytes | None, texts: Sequence[str]) -> Iterator[str]:
 
 
 def report_damage(row: LedgerRow) -> LedgerRow:
-    """Return a damaged row in the form of an archived text that says so, with every column in its type."""
+    """Return a damaged row as an archived text that says so, with valid values in every column."""
     texts = [_text(text) for text in (row.before, row.after) if text is not None]
     return LedgerRow(
         id=row.id,

@@ -69,7 +69,7 @@ class PageMerge(Struct, frozen=True):
 
 
 def merge_page(own: PageState, theirs: PageState, *, limit: int) -> PageMerge:
-    """Return the page that has the changes of both sides since they were the same.
+    """Return the page with the changes that both sides made since their histories parted.
 
     An entry that one side removed and the other left alone goes to the archive. An entry that both sides changed
     stays in both forms. An entry that was removed here after it had come from the backup does not return.
@@ -98,7 +98,7 @@ def merge_page(own: PageState, theirs: PageState, *, limit: int) -> PageMerge:
 
 
 def _count_shared(own: Sequence[EditRecord], theirs: Sequence[EditRecord]) -> int:
-    """Return how many rows at the beginning are the same; texts may have been forgotten on one side."""
+    """Return how many first rows are the same on both sides, apart from texts that one side has forgotten."""
     count = 0
     for mine, other in zip(own, theirs, strict=False):
         if (mine.id, mine.time, mine.step.action, mine.page_after) != (
@@ -230,7 +230,7 @@ def merge(
     refused: Mapping[str, Refused],
     archived: Collection[str],
 ) -> Merged:
-    """Return the page with every text that fits; no entry that was there before gives way.
+    """Return the page with every text that fits; existing entries are never removed to make room.
 
     `dropped` are entries that the source wrote earlier and no longer has; `archived` is what the archive holds.
     """
@@ -356,7 +356,7 @@ def _reverse_each(rows: Sequence[EditRecord], page: Page, *, left: list[str]) ->
 def merge_into(
     store: MemoryStore, target: Target, decide: Callable[[Page], Merged], author: Author
 ) -> Merged | Refused:
-    """Merge into the page as it is under its lock; refused where the page cannot be trusted."""
+    """Merge into the page under its lock; refused if the page was damaged from outside."""
     merges: list[Merged] = []
 
     def change(page: Page) -> Change:

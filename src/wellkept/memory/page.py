@@ -84,7 +84,7 @@ class Step(Struct, frozen=True):
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether a text of it was forgotten: the ledger keeps an empty one in its place, which no entry can be."""
+        """Whether one of its texts was forgotten: the ledger keeps an empty text instead, which is no valid entry."""
         return "" in (self.before, self.after)
 
     def apply(self, entries: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -388,7 +388,7 @@ def clean(text: str) -> str | Refused:
 
 
 def subject_of(edit: Edit) -> str:
-    """Return the entry that an edit writes, as it would be stored, or the text that names the one it removes."""
+    """Return the entry that an edit writes, as it would be stored, or the text that selects the entry to remove."""
     if isinstance(edit, Remove):
         return edit.needle.strip()
     entry = clean(edit.text)
@@ -434,7 +434,12 @@ class Page(Struct, frozen=True):
         """Return the page after `edit`, without checking its size, or why the edit cannot be made."""
         match edit:
             case Add(text):
-                return self._add(text)
+                entry = clean(text)
+                if isinstance(entry, Refused):
+                    return entry
+                if entry in self.entries:
+                    return EditedPage(self, (), "Entry already exists (no duplicate added).")
+                return self._take(Step("add", None, entry, len(self.entries)))
             case Replace(needle, text):
                 return self._replace(needle, text)
             case Remove(needle):
@@ -444,14 +449,6 @@ class Page(Struct, frozen=True):
                 return self._take(Step("remove", self.entries[index], None, index))
             case _:
                 assert_never(edit)
-
-    def _add(self, text: str) -> "EditedPage | Refused":
-        entry = clean(text)
-        if isinstance(entry, Refused):
-            return entry
-        if entry in self.entries:
-            return EditedPage(self, (), "Entry already exists (no duplicate added).")
-        return self._take(Step("add", None, entry, len(self.entries)))
 
     def _replace(self, needle: str, text: str) -> "EditedPage | Refused":
         entry = clean(text)
@@ -469,7 +466,7 @@ class Page(Struct, frozen=True):
         return self._take(Step("replace", old, entry, index))
 
     def _containing(self, wanted: str) -> dict[str, None]:
-        """Return the entries that contain a text, whichever form its letters have; pages may be edited by hand."""
+        """Return the entries that contain a text in any Unicode form, because pages may be edited by hand."""
         exact = dict.fromkeys(entry for entry in self.entries if wanted in entry)
         form = normalize("NFC", wanted)
         return exact or dict.fromkeys(entry for entry in self.entries if form in normalize("NFC", entry))
@@ -679,7 +676,7 @@ def digest(text: str) -> bytes:
 
 
 def find_verdict(text: str, allow: Collection[str] = ()) -> "Verdict":
-    """Return what `scan` finds in a text for a page, remembered from the first time on; without rules in `allow`."""
+    """Return what `scan` finds in a text for a page, without rules in `allow`; the result is cached."""
     from wellkept.security.scan import Verdict, scan
 
     name = digest(text)
@@ -717,7 +714,7 @@ def list_clean(names: Iterable[bytes]) -> list[bytes]:
 
 
 def split_digests(row: Sequence[object] | None) -> frozenset[bytes]:
-    """Return the digests that a store kept joined in a row; none of anything else."""
+    """Return the digests that a store joined in one value; none if the value is anything else."""
     kept = row[0] if row is not None and isinstance(row[0], bytes) else b""
     return frozenset(kept[at : at + DIGEST_BYTES] for at in range(0, len(kept), DIGEST_BYTES))
 
@@ -734,7 +731,7 @@ def mask_threats(
     unverified: Mapping[str, "SourceName"] = MappingProxyType({}),
     clean: Callable[[], Collection[bytes]] = know_none,
 ) -> list[str]:
-    """Return the entries with a marker in place of each one that a block rule matches, and before unverified ones.
+    """Return the entries with a marker instead of each blocked one, and before each unverified one.
 
     `allowed` returns the rules that a person has allowed for an entry; it is called only for entries with a match.
     `clean` returns the digests of entries that need not be scanned again.

@@ -47,7 +47,7 @@ class PostgresPages:
             return [str(name).removeprefix(PROJECT_PREFIX) for (name,) in self._run(unit, SQL.projects)]
 
     def find_project(self, project: str) -> str:
-        """Return the name of a project's page: the one without its own name if that was forgotten."""
+        """Return the name of a project's page, or its neutral name if the project's name was forgotten."""
         nameless = nameless_folder(project)
         with self._database.reading() as unit:
             rows = list(self._run(unit, SQL.read, name=target_of(Target.PROJECT, nameless)))
@@ -125,7 +125,7 @@ class PostgresLedger(Ledger):
         self._database = database
 
     def for_project(self, project: str | None) -> "PostgresLedger":
-        """Return the same ledger as the sessions of a project see it."""
+        """Return the same ledger with the rows of a project's page."""
         return PostgresLedger(self._database, self._user, project=project)
 
     @property
@@ -137,13 +137,13 @@ class PostgresLedger(Ledger):
         return True
 
     def _allot(self, unit: UnitOfWork, count: int) -> tuple[int, int]:
-        """Return the id of the first of `count` new rows, and the number of their write."""
+        """Reserve ids for `count` new rows; return the first id and the number of the write."""
         numbers: Iterable[tuple[Any, ...]] = unit.execute(SQL.allot, {"user": self._user, "count": count})
         newest, write_id = next(iter(numbers))
         return int(newest) - count + 1, int(write_id)
 
     def is_watched(self) -> bool:
-        """Whether a difference is an edit from outside: always, because pages of a server are no files."""
+        """Whether a difference is an edit from outside: always true, because nobody edits rows of a server by hand."""
         return True
 
     def watch(self) -> None:
@@ -203,5 +203,5 @@ class FolderPages:
 
 
 def open_storage(database: Database, user: str) -> Storage:
-    """Return the pages and the ledger of a user, who is named as the rows of `database` name users."""
+    """Return the pages and the ledger of a user, given by the name in the rows of `database`."""
     return Storage(PostgresPages(database, user), PostgresLedger(database, user))

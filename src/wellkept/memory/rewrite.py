@@ -74,7 +74,7 @@ def edit_page(
 def replace_exactly(
     store: MemoryStore, target: Target, before: str, after: str | None, author: Author
 ) -> Outcome | Refused:
-    """Replace, or with None remove, the entry that says exactly `before`; refused once no entry says that."""
+    """Replace the entry `before`, or remove it if `after` is None; refused if no entry has exactly this text."""
     refused = None if after is None else store.check(target, (Add(after),), author)
     entry = None if after is None else clean(after)
     if refused is not None or isinstance(entry, Refused):
@@ -203,7 +203,7 @@ def import_pages(
 
 
 def _read_sources(text: str) -> dict[str, SourceName]:
-    """Return where unverified entries of an export came from, by entry; none claims more trust than the file has."""
+    """Return the sources of unverified entries of an export, by entry; none is trusted more than the file."""
     from wellkept.core.provenance import accept_claim
 
     try:
@@ -347,7 +347,7 @@ def _decode(raw: bytes) -> tuple[str, bool]:
 
 
 def _was_written_by_kept(store: MemoryStore, target: Target, text: str) -> bool:
-    """Whether kept wrote this entry: then its paragraphs and bullets belong together."""
+    """Whether kept wrote this entry, so that its paragraphs and bullets belong together."""
     try:
         return store.ledger.contains(target, text, outside=False)
     except StorageError:

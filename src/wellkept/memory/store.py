@@ -84,7 +84,7 @@ class Pages(Protocol):
         """Return the folders of all projects that have a page."""
 
     def find_project(self, project: str) -> str:
-        """Return the folder in which a project's page is: the one without its name if that was forgotten."""
+        """Return the folder of a project's page, or its neutral folder if the project's name was forgotten."""
 
     def rename_project(self, old: str, new: str) -> None:
         """Give the folder of a project, which has a page, another name."""
@@ -278,7 +278,7 @@ def settle(ledger: "Ledger", target: Target, entries: tuple[str, ...], *, now: f
 
 
 def find_outside(target: Target, recorded: Sequence[str], entries: Sequence[str]) -> dict[str, SourceName]:
-    """Return the entries that no write of kept put on a page, each with that as its source."""
+    """Return the entries that were put on a page without kept, each with the page's file as its source."""
     source = Source(Kind.OUTSIDE, FILE_NAMES.get(target, "MEMORY.md")).stored
     return {entry: source for entry in entries if entry not in recorded}
 
@@ -320,7 +320,7 @@ class FilePages:
         return sorted(path.parent.name for path in (self._folder / PROJECTS).glob("*/MEMORY.md"))
 
     def find_project(self, project: str) -> str:
-        """Return the folder in which a project's page is: the one without its name if that was forgotten."""
+        """Return the folder of a project's page, or its neutral folder if the project's name was forgotten."""
         nameless = nameless_folder(project)
         return nameless if (self._folder / PROJECTS / nameless).is_dir() else project
 
@@ -403,7 +403,7 @@ def project_folder(root: Path) -> str:
 
 
 def nameless_folder(project: str) -> str:
-    """Return what the folder of a project's page is called after its name was forgotten."""
+    """Return the neutral folder of a project's page, used after the project's name was forgotten."""
     return f"forgotten-{project.rpartition('-')[2]}"
 
 
@@ -501,7 +501,7 @@ class MemoryStore:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """Return the pages that there are here: that of the project only where one is known."""
+        """Return the pages of this store; the page of the project only if a project is known."""
         return tuple(Target) if self.project is not None else (Target.MEMORY, Target.USER)
 
     def is_enabled(self, target: Target) -> bool:
@@ -578,7 +578,7 @@ class MemoryStore:
         return find_outside(target, replay(self.ledger.rows(target)), entries) if self.ledger.is_watched() else {}
 
     def record_outside_edits(self) -> None:
-        """Record what was changed on the pages without kept; the first time, take them as the person's own set-up."""
+        """Record changes that were made without kept; the first time, accept the pages as the person's own."""
         is_watched = self.ledger.is_watched()
         stores = [self] if is_watched else [self, *self.projects()]
         for store in stores:
@@ -675,7 +675,7 @@ class MemoryStore:
                 return None
 
     def _list_movable(self, target: Target, author: Author, entries: Sequence[str]) -> list[str]:
-        """Return the entries that a write may move to the archive; what an agent read moves no verified entry."""
+        """Return the entries that a write may move to the archive; an untrusted source moves no verified entry."""
         from wellkept.core.provenance import read_source
 
         is_foreign = any(not read_source(source).is_own for source in author.sources.values())
@@ -765,7 +765,7 @@ class MemoryStore:
         )
 
     def check(self, target: Target, edits: Sequence[Edit], author: Author) -> Refused | None:
-        """Return why these edits are refused whatever the page contains: it is disabled, or a text is invalid."""
+        """Return why these edits are refused regardless of the page's entries: disabled page or invalid text."""
         if not self.is_enabled(target):
             return self._refuse_disabled(target)
         for number, edit in enumerate(edits, start=1):

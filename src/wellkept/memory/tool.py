@@ -138,7 +138,7 @@ def _invalid(error: str, remedy: str) -> Refused:
 
 
 def _describe(value: JSON) -> str:
-    """Return a short word as it is, and only the type of anything else, because it may be a secret."""
+    """Describe a value for an error: short words verbatim, anything else by type, because it may be a secret."""
     match value:
         case None:
             return "missing"
@@ -229,7 +229,7 @@ class MemoryTool:
         }
 
     def _find_taints(self, request: WriteRequest, context: ToolContext) -> dict[str, Taint]:
-        """Return what taints the texts of a write: what was read before it, and unverified entries that it repeats."""
+        """Return the taints of a write, by text: sources read before it, and unverified entries that it repeats."""
         unverified = self._store.list_unverified(request.target, ())
         taints: dict[str, Taint] = {}
         for edit in request.edits:

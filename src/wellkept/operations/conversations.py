@@ -402,7 +402,7 @@ def _open_engine(caller: Caller) -> tuple[ContextEngine, str] | Refused:
 
 def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[SessionId, list[StoredMessage]]:
     """Start `engine` on a stored session, and return the session's newest id and its context."""
-    from wellkept.agent.parts import Gauge
+    from wellkept.agent.dependencies import Gauge
     from wellkept.context.boundaries import Window
     from wellkept.context.messages import prune_as_marked
     from wellkept.llm.tokens import Calibration, text_tokens, tool_tokens

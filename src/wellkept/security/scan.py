@@ -85,12 +85,12 @@ class Verdict(Struct, frozen=True):
 
     @property
     def blocked(self) -> bool:
-        """Tell whether the text is an attack."""
+        """Whether the text is an attack."""
         return any(finding.severity is Severity.BLOCK for finding in self.findings)
 
     @property
     def held(self) -> bool:
-        """Tell whether a person must look at the text first; false for a blocked one."""
+        """Whether a person must look at the text first; false for a blocked one."""
         return bool(self.findings) and not self.blocked
 
     @property
@@ -153,7 +153,7 @@ def _judge(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
 
 
 def _is_prose(finding: Finding) -> bool:
-    """Tell whether `finding` is an order in prose, which can be quoted; a quoted command still works."""
+    """Whether `finding` is an order in prose, which can be quoted; a quoted command still works."""
     return finding.severity is Severity.BLOCK and finding.category in _ORDERS and finding.rule not in _COMMANDS
 
 
@@ -239,7 +239,7 @@ def _hidden(payload: str, rules: Table, scope: Scope) -> Iterator[Finding]:
 
 
 def is_mention(folded: str, is_attack: Callable[[str], bool]) -> bool:
-    """Tell whether `folded`, which contains an attack, only quotes or describes it.
+    """Whether `folded`, which contains an attack, only quotes or describes it.
 
     A quotation must be the smaller part of its text; nothing around it may give an order.
     """

@@ -195,7 +195,7 @@ _STYLE_OBJECT = re.compile(r"\b(?:opacity|display|visibility)\s*:\s*[\w.\"']+(?=
 
 
 def is_prose(path: str) -> bool:
-    """Tell whether a file is prose, where a warning against something is harmless, and not a script."""
+    """Whether a file is prose, where a warning against something is harmless, and not a script."""
     return PurePosixPath(path).suffix.lower() in _SUFFIXES
 
 
@@ -220,12 +220,12 @@ def steering(text: str) -> Iterator[tuple[Threat, int]]:
 
 
 def warns_before(text: str) -> bool:
-    """Tell whether the words before a passage warn against it."""
+    """Whether the words before a passage warn against it."""
     return _WARNS.search(text) is not None
 
 
 def _warns(line: str, found: Threat) -> bool:
-    """Tell whether a line warns against the threat in it or only mentions it; the scanner gives no position."""
+    """Whether a line warns against the threat in it or only mentions it; the scanner gives no position."""
     if found.category == "deception":
         return _ASKS_FIRST.search(line) is not None or _HIDES.search(line) is None
     if found.rule == "exfil_prose" and (_WHOSE.search(line) is None or _is_about_requests(line)):
@@ -239,13 +239,13 @@ def _warns(line: str, found: Threat) -> bool:
 
 
 def _is_about_requests(line: str) -> bool:
-    """Tell whether a line says what every request to a stateless API contains, and names no other recipient."""
+    """Whether a line says what every request to a stateless API contains, and names no other recipient."""
     sentence = _STATELESS.search(line)
     return sentence is not None and _RECIPIENT.search(sentence[0]) is None and _ADDRESS.search(line) is None
 
 
 def _is_caused_by(mark: re.Pattern[str], line: str, found: Threat) -> bool:
-    """Tell whether the finding disappears without the words that `mark` matches."""
+    """Whether the finding disappears without the words that `mark` matches."""
     without = mark.sub(" ", line)
     return without != line and found.rule not in {one.rule for one in scan(without, scope=Scope.SKILL).findings}
 
@@ -337,7 +337,10 @@ def inspect_text(path: str, text: str) -> list[Finding]:
         found += [_as_hidden(finding) for finding in _match_rules(path, hidden) if finding.level is Level.CRITICAL]
     found += _find_invisible(path, text)
     if is_prose(path):
-        found += [_steering_finding(path, threat, line) for threat, line in steering(text)]
+        found += [
+            Finding(threat.rule, threat.category, Level.CRITICAL, path, line, "text that would steer the agent")
+            for threat, line in steering(text)
+        ]
     proven = [rule for rule, proof in secrets.shapes(text) if proof and rule != "private_key"]
     found += [Finding(rule, "credentials", Level.HIGH, path, 0, "a credential in the text") for rule in proven]
     return found
@@ -366,7 +369,7 @@ def _first_match(rule: Rule, text: str, *, prose: bool) -> int | None:
 
 
 def _is_one_command(rule: Rule, line: str, before: str) -> bool:
-    """Tell whether the match in a line of prose lies within one of its parts: code, a cell, or the text around them."""
+    """Whether the match in a line of prose lies within one of its parts: code, a cell, or the text around them."""
     if len(_FENCE.findall(before)) % 2:
         return True  # a block of code
     cells = line.split("|") if line.lstrip().startswith("|") else [line]
@@ -382,10 +385,6 @@ def _undo_shell_tricks(text: str) -> str:
 def _as_hidden(finding: Finding) -> Finding:
     what = f"hidden in an encoding: {finding.what}"
     return Finding("encoded_payload", "obfuscation", Level.CRITICAL, finding.path, finding.line, what)
-
-
-def _steering_finding(path: str, threat: Threat, line: int) -> Finding:
-    return Finding(threat.rule, threat.category, Level.CRITICAL, path, line, "text that would steer the agent")
 
 
 def _find_invisible(path: str, text: str) -> Iterator[Finding]:

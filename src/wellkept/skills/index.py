@@ -84,7 +84,7 @@ class Problem(JsonStruct, frozen=True):
 
 
 def fits(skill: Skill, *, tools: Collection[str] | None, platform: str = sys.platform) -> bool:
-    """Tell whether the platform and the tools meet the skill's requirements; `tools` is None when unknown."""
+    """Whether the platform and the tools meet the skill's requirements; `tools` is None when unknown."""
     facts = skill.facts
     if facts.platforms and _platform_name(platform) not in {_platform_name(name) for name in facts.platforms}:
         return False

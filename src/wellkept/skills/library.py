@@ -91,7 +91,10 @@ def _sort_by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list
 
 def _render(header: str, named: Sequence[Skill], every: Counter[str]) -> str:
     lines: list[str] = []
-    for category, skills in sorted(_group_by_category(named).items()):
+    groups: dict[str, list[Skill]] = {}
+    for skill in sorted(named, key=lambda skill: skill.name):
+        groups.setdefault(skill.category or _GENERAL, []).append(skill)
+    for category, skills in sorted(groups.items()):
         lines.append(f"{category}:")
         lines.extend(f"- {skill.name}: {_shorten(skill.description)}" for skill in skills)
     rest = every - Counter(skill.category or _GENERAL for skill in named)
@@ -105,13 +108,6 @@ def _count_only(header: str, total: int, budget: int, count: Callable[[str], int
     """Return only the number of skills, when the budget is too small even for the categories."""
     text = f"{header}\n{total} skills: find them with skills_list(query=…)"
     return text if count(text) <= budget else f"{total} skills: skills_list(query=…), then skill_view(name)"
-
-
-def _group_by_category(skills: Sequence[Skill]) -> dict[str, list[Skill]]:
-    groups: dict[str, list[Skill]] = {}
-    for skill in sorted(skills, key=lambda skill: skill.name):
-        groups.setdefault(skill.category or _GENERAL, []).append(skill)
-    return groups
 
 
 def _list_installed(home: Path) -> frozenset[str] | None:
@@ -238,7 +234,7 @@ class SkillLibrary:
         return fingerprint(state_of(skill.folder).files)
 
     def is_accepted(self, skill: Skill) -> bool:
-        """Tell whether a person wrote or accepted exactly the files that the skill has now."""
+        """Whether a person wrote or accepted exactly the files that the skill has now."""
         if skill.root.kind not in {Kind.HOME, Kind.OWNER}:
             return skill.root.kind is Kind.BUNDLED
         known = [version for version in Versions(skill.root.path).of(skill.name) if not version.voided]
@@ -460,7 +456,7 @@ class Readiness(Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Tell whether nothing is missing."""
+        """Whether nothing is missing."""
         return not self.environment_variables and not self.commands
 
 

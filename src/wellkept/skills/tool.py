@@ -193,9 +193,13 @@ class SkillTools:
         chosen = [skill for skill in usable if not category or (skill.category or "general") == category]
         if query.strip():
             chosen = [ranked.skill for ranked in rank(query[:2_000], chosen)]
+        skills = chosen[:MOST_LISTED]
+        sources = self.library.find_sources(skills)
         answer: dict[str, JSON] = {
             "success": True,
-            "skills": self._describe(chosen[:MOST_LISTED]),
+            "skills": [
+                _row(skill) | ({FROM: sources[skill.name]} if skill.name in sources else {}) for skill in skills
+            ],
             "count": min(len(chosen), MOST_LISTED),
             "total": len(chosen),
             "categories": counts,
@@ -207,10 +211,6 @@ class SkillTools:
         elif query.strip() and not chosen:
             answer["hint"] = "No skill shares a word with the query. Try other words, or work without one."
         return answer
-
-    def _describe(self, skills: list[Skill]) -> list[JSON]:
-        sources = self.library.find_sources(skills)
-        return [_row(skill) | ({FROM: sources[skill.name]} if skill.name in sources else {}) for skill in skills]
 
     def _view(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
         refused = check_arguments(arguments, ("name", "file_path"), required=("name",))
@@ -273,7 +273,11 @@ class SkillTools:
             if isinstance(result, Changed) or result.reason is not Reason.HELD:
                 return result
             waits = result
-        return self._stage(change, author, waits)
+        rules, findings = (_texts(waits.detail.get(key)) for key in ("rules", "findings"))
+        waiting_id = self.pending.stage(change, author, rules=rules, findings=findings)
+        remedy = "tell the person that it waits for them, who alone can decide it; continue without it"
+        flag = "held" if waits.reason is Reason.HELD else "staged"
+        return Refused(waits.reason, waits.error, remedy, {**waits.detail, flag: True, "pending_id": waiting_id})
 
     def _answer(self, result: Changed) -> Mapping[str, JSON]:
         answer: dict[str, JSON] = {
@@ -303,13 +307,6 @@ class SkillTools:
         if setting == "all" or (setting == "background" and author.origin == "background_review"):
             return Refused(Reason.STAGED, "changes of skills wait for the person's approval")
         return None
-
-    def _stage(self, change: Change, author: Author, why: Refused) -> Refused:
-        rules, findings = (_texts(why.detail.get(key)) for key in ("rules", "findings"))
-        waiting_id = self.pending.stage(change, author, rules=rules, findings=findings)
-        remedy = "tell the person that it waits for them, who alone can decide it; continue without it"
-        flag = "held" if why.reason is Reason.HELD else "staged"
-        return Refused(why.reason, why.error, remedy, {**why.detail, flag: True, "pending_id": waiting_id})
 
     def _refuse_near_duplicate(self, change: Change) -> Refused | None:
         if not isinstance(change, Create):

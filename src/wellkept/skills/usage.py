@@ -197,7 +197,7 @@ class Outcome(Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Tell whether the turn failed: a tool failed, it did not finish, or the person corrected it."""
+        """Whether the turn failed: a tool failed, it did not finish, or the person corrected it."""
         return self.tool_errors > 0 or not self.finished or self.corrected
 
 

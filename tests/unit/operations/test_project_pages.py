@@ -2,7 +2,7 @@
 
 import pytest
 
-from wellkept.agent.parts import PageLedger
+from wellkept.agent.dependencies import PageLedger
 from wellkept.app import open_app
 from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.forgetting.forget import forget, plan_forget_words

@@ -111,7 +111,7 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
 
 
 def asks_memory(text: str, moment: float) -> bool:
-    """Return whether a message to a chat without a model tells nothing: it asks, or orders to forget."""
+    """Whether a message to a chat without a model tells nothing: it asks, or orders to forget."""
     from wellkept.sessions.search.periods import names_only_time
 
     if forget_request(text) is not None:

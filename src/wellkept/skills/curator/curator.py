@@ -156,19 +156,16 @@ class Curator:
 
     def plan(self) -> list[Move]:
         """Return what a run would do now."""
-        return decide(self._candidates(), self._clock.now(), self._settings)
-
-    def _candidates(self) -> list[Candidate]:
         usage, protected = self._library.usage.read(), self.protected_skills()
-        found = []
+        candidates = []
         for folder in self._library.home_folders():
             if folder.name not in protected:
                 use = usage.get(folder.name, Use())
                 use = replace(use, state=Status.ACTIVE) if use.state is Status.ARCHIVED else use
                 made = datetime.fromtimestamp((folder / MAIN).stat().st_mtime, self._clock.now().tzinfo)
                 since = datetime.fromisoformat(use.last_active) if use.last_active else made
-                found.append(Candidate(folder.name, use, since))
-        return found
+                candidates.append(Candidate(folder.name, use, since))
+        return decide(candidates, self._clock.now(), self._settings)
 
     def run_if_due(self) -> Report | None:
         """Run automatically; None when another process has run in the meantime.

@@ -382,7 +382,7 @@ _SAFETY = ("core.hooksPath=/dev/null", "core.symlinks=true", "fetch.fsckObjects=
 
 
 def has_git(environ: Mapping[str, str]) -> bool:
-    """Tell whether git is installed."""
+    """Whether git is installed."""
     return shutil.which("git", path=environ.get("PATH")) is not None
 
 

@@ -80,7 +80,7 @@ class AuditResult(Struct, frozen=True):
 
     @property
     def clean(self) -> bool:
-        """Tell whether every byte is as installed and the verdict is no worse."""
+        """Whether every byte is as installed and the verdict is no worse."""
         order = [str(danger) for danger in Danger]
         worse = order.index(self.verdict) > order.index(self.locked_verdict)
         return not (self.changed or self.missing or self.added or worse)

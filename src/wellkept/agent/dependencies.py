@@ -1,10 +1,10 @@
-"""The parts of an agent, as the app builds them, and the adapters between tiers that it needs."""
+"""What an agent works with (stores, model, tools, settings), as the app builds it, and adapters between tiers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from wellkept.memory.store import MemoryStore
     from wellkept.providers.base import LedgerRow
     from wellkept.providers.manager import ProviderManager
+    from wellkept.skills.tool import SkillTools
     from wellkept.storage.leases import Lease
 
 
@@ -40,22 +41,6 @@ class Gauge(Struct):
     def learn(self, *, estimated: int, reported: int) -> None:
         """Calibrate with one reported count."""
         self.calibration = self.calibration.learn(estimated=estimated, reported=reported)
-
-
-class SkillsInUse(Protocol):
-    """Records how well the skills that a turn used worked."""
-
-    def settle(self, session_id: str, *, turn: int, tool_errors: int, finished: bool) -> list[str]:
-        """Record the outcome of every skill that the turn used, and return their names."""
-        ...
-
-    def record_correction(self, session_id: str, turn: int) -> None:
-        """Record that the user corrected what that turn did."""
-        ...
-
-    def list_foreign(self) -> Sequence[tuple[SourceName, str]]:
-        """Return the descriptions of the skills that others wrote, with their sources."""
-        ...
 
 
 class Parts(Struct, frozen=True, kw_only=True):
@@ -92,7 +77,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     """Returns the current skill catalogue."""
     skill_interval: int = 10
     """Review skills after this many tool rounds."""
-    skills: SkillsInUse | None = None
+    skills: "SkillTools | None" = None
     """Records the outcome of turns that used skills."""
     open_lease: "Callable[[SessionId, str], Lease] | None" = None
     """Returns the lease of a conversation for an agent of this process, given by its name."""

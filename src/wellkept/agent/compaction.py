@@ -6,8 +6,8 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wellkept.agent.dependencies import Parts
 from wellkept.agent.offload import run_abandonable
-from wellkept.agent.parts import Parts
 from wellkept.agent.record import Record
 from wellkept.context.engine import Compaction, Outcome, Pruned, Unchanged, Why
 from wellkept.context.messages import prune_as_marked
