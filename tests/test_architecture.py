@@ -27,7 +27,7 @@ BROAD_CATCHES = {
     "agent/review.py",
     "providers/delivery.py",
     "sessions/embedding/backfill.py",
-    "sessions/embedding/models.py",
+    "sessions/embedding/local.py",
     # process entry
     "cli/main.py",
     "cli/hook.py",
@@ -46,7 +46,7 @@ DRIVERS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "prompt_toolkit": {"cli"},
-    "Stemmer": {"sessions"},
+    "Stemmer": {"languages"},
 }
 
 
@@ -355,7 +355,6 @@ OPENS_FILES = {
     "storage/postgres/statements.py": "resources of the package",
     "sessions/search/analysis.py": "resources of the package",
     "languages/language.py": "resources of the package",
-    "gateway/web/rendering.py": "resources of the package",
     "gateway/web/frame.py": "resources of the package",
 }
 """Who opens files by other means than `core/regular_files.py`: none of them reads a file that somebody else names."""
@@ -407,7 +406,7 @@ WRITES_FILES = {
     "operations/profiles.py": "a scratch folder, which is published",
     "importing/assets.py": "a copied folder, which is synced",
     "sessions/sqlite/semantic.py": "a cache",
-    "sessions/embedding/convert.py": "a converted model, which can be converted again",
+    "sessions/embedding/local.py": "a converted model, which can be converted again",
     "connect/health.py": "the newest errors of a connection",
     "connect/events.py": "the prompt of a turn that is under way",
     "connect/hooks.py": "the time of the last event",
@@ -491,9 +490,9 @@ WITHOUT_GATE = {
     "gateway/state/tokens.py:_note_use": "notes when a token was used",
     "gateway/state/tokens.py:_store": "its callers ask",
     "gateway/state/tokens.py:sign_out": "removes the token of the browser that asks",
-    "cli/commands/curator.py:rollback": "calls the operation, which asks",
-    "cli/commands/curator.py:_propose": "carries out merges of skills, by another function of this name",
-    "cli/commands/curator.py:run": "the same",
+    "cli/commands/skills.py:rollback": "calls the operation, which asks",
+    "cli/commands/skills.py:_propose": "carries out merges of skills, by another function of this name",
+    "cli/commands/skills.py:run": "the same",
     "agent/without_model/keeping.py:_withdraw_corrected": "the person has just said it differently",
     "agent/without_model/keeping.py:withdraw": "the person has just said it differently",
 }

@@ -29,8 +29,7 @@ from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role,
 from wellkept.forgetting import forget
 from wellkept.operations import pages, search, sessions, upkeep
 from wellkept.salvage.pages import HEADER_BYTES, PageFile
-from wellkept.salvage.rows import Salvage
-from wellkept.salvage.shapes import describe_shapes
+from wellkept.salvage.rows import Salvage, describe_shapes
 from wellkept.sessions.records import source_id
 from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite.check import check_file

@@ -153,7 +153,7 @@ UNNEEDED = {
         "wellkept.importers.conversations",
     ),
     *(
-        "wellkept.sessions.arguments",
+        "wellkept.sessions.tool",
         "wellkept.storage.texts",
         "base64",
         "calendar",

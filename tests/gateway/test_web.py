@@ -13,7 +13,7 @@ from wellkept.app import Scope
 from wellkept.connect import hooks
 from wellkept.connect.events import parse_event
 from wellkept.core.text import dumps
-from wellkept.gateway.web.rendering import write_exactly
+from wellkept.gateway.web.frame import write_exactly
 from wellkept.llm.scripted import Says
 from wellkept.memory.page import Add, Author, Target
 from wellkept.operations import pages, receipts, sessions

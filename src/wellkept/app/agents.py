@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wellkept.context.engine import ContextEngine
     from wellkept.core.ids import SourceName
     from wellkept.core.messages import Session
-    from wellkept.core.ports import ChatModel, Completes, EventSink, OffersTools
+    from wellkept.core.ports import ChatModel, EventSink, OffersTools
     from wellkept.core.tools import Tool, ToolContext
     from wellkept.providers.manager import ProviderManager
     from wellkept.sessions.ports import Sessions
@@ -68,12 +68,18 @@ class AgentBuilder:
     def agent(self, opening: Opening, *, model_name: str | None = None, sink: EventSink | None = None) -> Agent:
         """Open a conversation with the named model, the configured one, or none."""
         from wellkept.agent.agent import Agent
+        from wellkept.context.plugins import BUILT_IN
+        from wellkept.core.ids import new_session_id
 
         opening = replace(opening, user_id=self._space.user)
         events = AgentEvents(sink or self._space.listeners)
         model = self._app.models.chat(model_name, sink=events.report)
         sessions = None if opening.incognito else self._space.sessions_or_none()
-        opening = self._name_session(opening, sessions)
+        settings = self._app.settings
+        has_plugins = bool(settings.memory.provider) or settings.context.engine not in BUILT_IN
+        session_id = None if opening.resume is not None else new_session_id(self._app.clock.now())
+        defers = opening.defers_plugins and has_plugins and sessions is not None
+        opening = replace(opening, session_id=opening.session_id or session_id, defers_plugins=defers)
         providers = None if opening.defers_plugins else self._start_providers(opening, sessions)
         parts = self._parts(opening, model, sessions=sessions, providers=providers, events=events)
         agent = events.agent = Agent(parts, opening)
@@ -99,17 +105,6 @@ class AgentBuilder:
 
         agent.when_closed = close_parts
         return agent
-
-    def _name_session(self, opening: Opening, sessions: Sessions | None) -> Opening:
-        """Choose the id of a new session now, because providers start with it; defer only what is configured."""
-        from wellkept.context.plugins import BUILT_IN
-        from wellkept.core.ids import new_session_id
-
-        settings = self._app.settings
-        has_plugins = bool(settings.memory.provider) or settings.context.engine not in BUILT_IN
-        session_id = None if opening.resume is not None else new_session_id(self._app.clock.now())
-        defers = opening.defers_plugins and has_plugins and sessions is not None
-        return replace(opening, session_id=opening.session_id or session_id, defers_plugins=defers)
 
     def _start_providers(self, opening: Opening, sessions: Sessions | None) -> ProviderManager | None:
         """Start the configured external memories; their tools are available after that."""
@@ -161,6 +156,8 @@ class AgentBuilder:
         box = build_toolbox(
             core, self._collect_tools(opening, model, providers, engine), self._app.toolsets(opening.platform)
         )
+        models = self._app.models
+        is_set = model is not None and models.task_model("title", model) is not None
         parts = Parts(
             clock=self._app.clock,
             sink=events.report,
@@ -186,7 +183,7 @@ class AgentBuilder:
             skill_interval=settings.skills.creation_nudge_interval,
             skills=self._space.skill_tools if settings.skills.enabled else None,
             reviewer=self._app.models.task_model("review", model, sink=sink) if model is not None else None,
-            titler=self._titler(model, sink),
+            titler=models.auxiliary("title", model, sink=sink) if is_set else None,
             review_tokens_today=lambda: self._review_tokens(sessions),
             open_lease=self._open_lease,
         )
@@ -259,10 +256,10 @@ class AgentBuilder:
 
         sink = sink or self._space.listeners
         settings = self._app.settings
-        found = choose_engine(settings.context.engine, home=self._app.home.path, disabled=settings.disabled_plugins)
-        if found.warning:
-            sink(Warned(found.warning, "`kept context list` shows the engines"))
-        found.engine.prepare(
+        engine = choose_engine(settings.context.engine, home=self._app.home.path, disabled=settings.disabled_plugins)
+        if engine.warning:
+            sink(Warned(engine.warning, "`kept context list` shows the engines"))
+        engine.engine.prepare(
             Setup(
                 window=Window(model.context_length),
                 count=count,
@@ -276,7 +273,7 @@ class AgentBuilder:
                 given_up=is_cancelled,
             )
         )
-        return found.engine
+        return engine.engine
 
     def providers(self, opening: Opening, resumed: Session | None = None) -> ProviderManager | None:
         """Return the manager of the external memories that are configured, None for the built-in pages only.
@@ -345,12 +342,6 @@ class AgentBuilder:
             return replace(tool, call=call)
 
         return [start_before_call(tool) for tool in manager.tools()]
-
-    def _titler(self, model: ChatModel | None, sink: EventSink) -> Completes | None:
-        """Return the model that names sessions; without a dedicated one, None: the first words are a free title."""
-        models = self._app.models
-        is_set = model is not None and models.task_model("title", model) is not None
-        return models.auxiliary("title", model, sink=sink) if is_set else None
 
     def _review_tokens(self, sessions: Sessions | None) -> int:
         today = self._app.clock.now().strftime("%Y-%m-%d")

@@ -1,12 +1,13 @@
-"""Text: JSON, control characters, resources and words; shared by every part."""
+"""Text: JSON, control characters, words, resources of packages, and packages that load their modules on use."""
 
 import json
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, TypeAlias, cast
 
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
@@ -144,3 +145,14 @@ def one_line(text: str, *, width: int) -> str:
     """Return the beginning of `text` on one line of at most `width` characters."""
     line = " ".join(text[: width * 4].split())
     return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
+
+
+def load_on_use(package: str, names: Sequence[str]) -> Callable[[str], ModuleType]:
+    """Return a `__getattr__` for a package: importing all modules would take a command a tenth of a second."""
+
+    def load(name: str) -> ModuleType:
+        if name in names:
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return load

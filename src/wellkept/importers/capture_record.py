@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
-from wellkept.core.digests import blake2b
-from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.ids import MessageId, SessionId, blake2b
 from wellkept.core.text import dumps
 from wellkept.storage.connections import statements
 

@@ -25,8 +25,7 @@ from wellkept.importers.port import (
 )
 from wellkept.importers.typed_text import MOST_CHARS, shorten
 from wellkept.memory.page import Target
-from wellkept.sessions.lines import BadLine, MessageLine, NoConversation, SessionLine, read_line
-from wellkept.sessions.shapes import expand
+from wellkept.sessions.lines import BadLine, MessageLine, NoConversation, SessionLine, expand, read_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,9 +9,8 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from wellkept.core.digests import checksum
 from wellkept.core.errors import StorageError, Unreadable
-from wellkept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
+from wellkept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId, checksum
 from wellkept.core.ports import Database, UnitOfWork
 from wellkept.memory.page import (
     PROJECT_PREFIX,
@@ -493,8 +492,7 @@ def salvage(path: Path, *, moment: str) -> tuple[int, str]:
 
 
 def _copy_rows(path: Path, fresh: Path) -> int:
-    from wellkept.salvage.evidence import insert_row
-    from wellkept.salvage.shapes import describe_shapes
+    from wellkept.salvage.rows import describe_shapes, insert_row
     from wellkept.storage.foreign import open_copy
 
     rows: list[dict[str, Any]] = []

@@ -12,9 +12,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.clock import iso_moment
-from wellkept.core.digests import blake2b, sha256
 from wellkept.core.errors import Reason, Refused, Unreadable
-from wellkept.core.ids import LedgerId, SessionId, SourceName, UserId, new_group_id
+from wellkept.core.ids import LedgerId, SessionId, SourceName, UserId, blake2b, new_group_id, sha256
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import JSON, is_encodable, resource_path
 

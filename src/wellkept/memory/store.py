@@ -13,9 +13,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.clock import SystemClock
-from wellkept.core.digests import sha256
 from wellkept.core.errors import Busy, Reason, Refused, StorageError, Unreadable, UsageError
-from wellkept.core.ids import OWNER, LedgerId, SourceName, UserId
+from wellkept.core.ids import OWNER, LedgerId, SourceName, UserId, sha256
 from wellkept.core.ports import ignore
 from wellkept.core.provenance import Kind, Source
 from wellkept.core.regular_files import explain_errors

@@ -9,7 +9,7 @@ a tenth of a second of every command.
 
 from typing import TYPE_CHECKING
 
-from wellkept.core.lazy import load_on_use
+from wellkept.core.text import load_on_use
 
 if TYPE_CHECKING:
     from wellkept.operations import (

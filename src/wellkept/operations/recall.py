@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from wellkept.core.digests import blake2b
+from wellkept.core.ids import blake2b
 from wellkept.core.provenance import message_source, quote
 from wellkept.core.text import UNSPACED, expression, one_line, resource_text, split_pairs, split_words
 from wellkept.languages.language import stop_words

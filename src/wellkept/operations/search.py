@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
     from wellkept.app.caller import Caller
     from wellkept.core.messages import StoredMessage
-    from wellkept.core.search import FoundMessage
+    from wellkept.core.search import FoundMessage, Sort
     from wellkept.core.text import JSON
-    from wellkept.sessions.arguments import Sort
     from wellkept.sessions.ports import Sessions
-    from wellkept.sessions.search.discovery import Conversations
-    from wellkept.sessions.search.why import Explanation
+    from wellkept.sessions.search.discovery import Conversations, Explanation
 
 _FIRST_WORDS = 120
 
@@ -139,7 +137,7 @@ class SearchAnswer(Struct, frozen=True):
 
 
 def _list_days(found: Conversations) -> list[JSON]:
-    from wellkept.sessions.search.discovery import by_day
+    from wellkept.sessions.search.periods import by_day
 
     return [
         {
@@ -177,7 +175,7 @@ def search(caller: Caller, query: str, filters: Filters | None = None) -> Search
 
 def explain_message(caller: Caller, message_id: int, query: str, filters: Filters | None = None) -> Explanation:
     """Return why `search` shows a message for `query`, or why not; raises NotFound for an unknown id."""
-    from wellkept.sessions.search.why import Explanation, explain
+    from wellkept.sessions.search.discovery import Explanation, explain
 
     store, number = caller.space.sessions, MessageId(message_id)
     message = store.message(number)

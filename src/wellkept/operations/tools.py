@@ -9,7 +9,7 @@ from wellkept.config.settings import nearest
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.provenance import COMMAND_SOURCE, Taint
 from wellkept.core.tools import ToolContext
-from wellkept.sessions.arguments import search_schema
+from wellkept.sessions.tool import search_schema
 from wellkept.skills.schema import skill_schemas
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.core.digests import sha256
 from wellkept.core.errors import StorageError
+from wellkept.core.ids import sha256
 from wellkept.core.regular_files import explain_errors
 from wellkept.core.values import asdict
 from wellkept.skills.roots import MAIN, files_of, is_text, read_regular

@@ -9,9 +9,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from wellkept.core.digests import sha256
 from wellkept.core.errors import Busy, StorageError
-from wellkept.core.ids import random_hex
+from wellkept.core.ids import random_hex, sha256
 from wellkept.storage.files import is_alive
 from wellkept.storage.locks import remove_lock_file, take_lock_file
 

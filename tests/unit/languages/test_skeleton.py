@@ -67,7 +67,8 @@ from wellkept.languages.language import stop_words
 from wellkept.sessions.search.corrections import Statement, complete, find_superseded
 from wellkept.sessions.search.periods import read_period
 from wellkept.core.search import SearchRequest
-from wellkept.sessions.search.query import find_role, is_asking, parse
+from wellkept.languages.questions import is_asking
+from wellkept.sessions.search.query import find_role, parse
 
 NOW = 1_767_384_000.0  # a Friday
 told = Statement("mi logu zu Ulm", 1.0, "here", 1), Statement("mi logu zu Kiel", 2.0, "here", 9)

@@ -17,8 +17,8 @@ from msgspec import Struct, field
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import WORD
 from wellkept.languages.language import READ_CHARS, Language, Token, detect, find_language, join_expressions, list_codes
+from wellkept.languages.questions import asks_by_words
 from wellkept.sessions.search.periods import carry_time, correct_spelling, names_only_time, read_period
-from wellkept.sessions.search.query import asks_by_words
 
 
 class Reading(Struct, frozen=True):

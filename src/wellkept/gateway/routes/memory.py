@@ -8,8 +8,19 @@ from starlette.responses import Response
 
 from wellkept.core.errors import Reason, Refused
 from wellkept.forgetting import requests as forget_requests
-from wellkept.gateway.answers import answer, answer_list, json_response, make_etag, matches_etag, problem
-from wellkept.gateway.requests import Limit, Moment, Reader, Writer, offer, read_moment
+from wellkept.gateway.requests import (
+    Limit,
+    Moment,
+    Reader,
+    Writer,
+    answer,
+    json_response,
+    make_etag,
+    matches_etag,
+    offer,
+    problem,
+    read_moment,
+)
 from wellkept.memory.page import Add, Edit, Remove, Replace, Target
 from wellkept.operations import entries, news, pages
 
@@ -63,10 +74,7 @@ def read_log(caller: Reader, since: Moment = None, target: Target | None = None,
     return json_response(log.as_json()[:limit])
 
 
-@router.post("/undo")
-def undo(caller: Writer, body: UndoRequest) -> Response:
-    """Undo one edit, one group, or the newest group that is not undone yet."""
-    return answer(pages.undo(caller, ledger_id=body.ledger_id, group_id=body.group_id))
+offer(router.post, "/undo", pages.undo, Writer, body=UndoRequest)
 
 
 @router.get("/at")
@@ -87,7 +95,7 @@ offer(router.post, "/archive/{ledger_id}/restore", pages.restore, Writer, ledger
 @router.get("/pending")
 def list_pending(caller: Reader) -> Response:
     """Return the writes that wait for approval."""
-    return answer_list([*pages.list_pending(caller), *forget_requests.list_requests(caller)])
+    return answer([*pages.list_pending(caller), *forget_requests.list_requests(caller)])
 
 
 offer(router.post, "/pending/{pending_id}/approve", pages.approve, Writer, pending_id=PendingId)

@@ -103,18 +103,14 @@ def issue_code(caller: Caller, platform: str, person: str, name: str = "") -> st
         waiting = list(unit.execute("SELECT COUNT(*) FROM pairing_codes WHERE platform = ?", (platform,)))
         if int(str(waiting[0][0])) >= _MOST_WAITING:
             return None
-        made = _make_code()
+        import secrets
+
+        made = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LENGTH))
         unit.execute(
             "INSERT INTO pairing_codes (platform, person, name, code, created, told) VALUES (?, ?, ?, ?, ?, ?)",
             (platform, person, name.strip()[:_MOST_NAME], made, now, now),
         )
     return made
-
-
-def _make_code() -> str:
-    import secrets
-
-    return "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LENGTH))
 
 
 def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person:
@@ -171,13 +167,13 @@ def list_pairings(caller: Caller) -> Pairings:
     now = caller.app.clock.now().timestamp()
     with caller.app.database.reading() as unit:
         people = unit.execute("SELECT platform, person, name, user_id, paired FROM platform_people ORDER BY 1, 2")
-        found = tuple(_read_person(row) for row in people)
+        persons = tuple(_read_person(row) for row in people)
         sql = "SELECT platform, person, name, code, created FROM pairing_codes WHERE created >= ? ORDER BY created"
         waiting = tuple(
             Stranger(str(platform), str(person), str(name), str(code), float(str(created)))
             for platform, person, name, code, created in unit.execute(sql, (now - _VALID_SECONDS,))
         )
-    return Pairings(found, waiting)
+    return Pairings(persons, waiting)
 
 
 def remove_person(caller: Caller, platform: str, person: str) -> Person:

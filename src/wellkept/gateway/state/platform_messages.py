@@ -109,7 +109,15 @@ def accept_message(caller: Caller, message: PlatformMessage) -> tuple[Entry, boo
         found = _find(unit, message.chat.platform, message.delivery)
         if found is not None and message.is_album and not _has_part(found, message.number):
             if found.state is State.RECEIVED:
-                joined = replace(found, message=_join_parts(found.message, message))
+                earlier, later = sorted((found.message, message), key=lambda one: one.number)
+                joined = replace(
+                    found,
+                    message=replace(
+                        earlier,
+                        text="\n".join(text for text in (earlier.text, later.text) if text),
+                        files=tuple(sorted((*found.message.files, *message.files), key=lambda file: file.number)),
+                    ),
+                )
                 _update(unit, joined)
                 return (joined, False)
             message = replace(message, delivery=f"{message.delivery}:{message.number}")
@@ -125,15 +133,6 @@ def _has_part(entry: Entry, number: int) -> bool:
     return number == entry.message.number or any(file.number == number for file in entry.message.files)
 
 
-def _join_parts(first: PlatformMessage, second: PlatformMessage) -> PlatformMessage:
-    earlier, later = sorted((first, second), key=lambda one: one.number)
-    return replace(
-        earlier,
-        text="\n".join(text for text in (earlier.text, later.text) if text),
-        files=tuple(sorted((*first.files, *second.files), key=lambda file: file.number)),
-    )
-
-
 def accept_edit(caller: Caller, message: PlatformMessage) -> Entry | None:
     """Store the new text of an earlier message of the caller; None if there is nothing more to do.
 
@@ -142,14 +141,14 @@ def accept_edit(caller: Caller, message: PlatformMessage) -> Entry | None:
     """
     caller.require(Scope.WRITE)
     with caller.app.database.writing() as unit:
-        found = _find(unit, message.chat.platform, message.edits)
-        is_known = found is not None and found.user == caller.user
-        if not is_known or found is None or _find(unit, message.chat.platform, message.delivery) is not None:
+        entry = _find(unit, message.chat.platform, message.edits)
+        is_known = entry is not None and entry.user == caller.user
+        if not is_known or entry is None or _find(unit, message.chat.platform, message.delivery) is not None:
             return None
-        if found.message.text == message.text:  # platforms also report a link preview as an edit
+        if entry.message.text == message.text:  # platforms also report a link preview as an edit
             return None
-        if found.state is State.RECEIVED:
-            _update(unit, replace(found, message=replace(found.message, text=message.text)))
+        if entry.state is State.RECEIVED:
+            _update(unit, replace(entry, message=replace(entry.message, text=message.text)))
             return None
         return _insert(unit, caller, message)
 

@@ -39,13 +39,11 @@ def show_memory(request: Request, caller: Reader) -> Response:
 
 def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any) -> Response:
     found = entries.list_entries(caller)
-    known = [one.session_id for page in found.pages for one in page.entries if one.session_id]
+    known = [entry.session_id for page in found.pages for entry in page.entries if entry.session_id]
     return show(
         request,
         "memory.html",
         status=status,
-        here="memory",
-        title="Memory",
         pages=found.pages,
         titles=sessions.read_titles(caller, known),
         pending=pages.list_pending(caller),
@@ -57,9 +55,9 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
 @router.get("/archive")
 def show_archive(request: Request, caller: Reader, old: Annotated[str, Query(max_length=500)] = "") -> Response:
     """Show removed and replaced texts, which can be restored."""
-    found = pages.search_archive(caller, old).records
+    records = pages.search_archive(caller, old).records
     return show(
-        request, "memory_archive.html", here="memory", title="Archive", archive=found[:_ARCHIVED], archived=len(found),
+        request, "memory_archive.html", title="Archive", archive=records[:_ARCHIVED], archived=len(records),
         archive_query=old,
     )  # fmt: skip
 
@@ -95,17 +93,16 @@ def edit_entry(request: Request, caller: Writer, target: PageName, before: Text,
 def _show_conflict(
     request: Request, caller: Caller, target: Target, before: str, text: str, refused: Refused
 ) -> Response:
-    found = entries.trace_entry(caller, target, before)
+    trace = entries.trace_entry(caller, target, before)
     return show(
         request,
         "memory_conflict.html",
         status=409 if refused.reason is Reason.MOVED_ON else 422,
-        here="memory",
         title="Edit an entry",
         target=target,
         before=before,
         text=text,
-        current=found.current,
+        current=trace.current,
         refusal=refused,
         is_conflict=refused.reason is Reason.MOVED_ON,
     )
@@ -140,16 +137,15 @@ def show_entry(
     request: Request, caller: Reader, page: Target, text: Annotated[str, Query(max_length=20_000)]
 ) -> Response:
     """Show the history of one entry."""
-    found = entries.trace_entry(caller, page, text)
-    listed = [one for each in entries.list_entries(caller).pages if each.target is page for one in each.entries]
-    known = [one.record.session_id for one in found.versions if one.record.session_id]
+    trace = entries.trace_entry(caller, page, text)
+    listed = [entry for each in entries.list_entries(caller).pages if each.target is page for entry in each.entries]
+    known = [version.record.session_id for version in trace.versions if version.record.session_id]
     return show(
         request,
         "memory_entry.html",
-        here="memory",
         title="History of an entry",
-        history=found,
-        entry=next((one for one in listed if one.text == found.current), None),
+        history=trace,
+        entry=next((entry for entry in listed if entry.text == trace.current), None),
         titles=sessions.read_titles(caller, known),
     )
 
@@ -159,18 +155,17 @@ def show_time_machine(
     request: Request, caller: Reader, page: Target = Target.MEMORY, step: Annotated[int | None, Query(ge=0)] = None
 ) -> Response:
     """Show a page after any edit in its ledger, and the current page."""
-    found = pages.read_step(caller, page, step)
-    origins = list(dict.fromkeys(origin for day in found.days.values() for origin in day))
+    shown = pages.read_step(caller, page, step)
+    origins = list(dict.fromkeys(origin for day in shown.days.values() for origin in day))
     today = caller.app.clock.now().astimezone().date()
     return show(
         request,
         "memory_time.html",
-        here="memory",
         title="Time machine",
-        step=found,
-        chart=stack_days(found.days, origins, last=today, count=_STRIP_DAYS, height=72),
-        gone=[one for one in found.entries if one not in found.now],
-        new=[one for one in found.now if one not in found.entries],
+        step=shown,
+        chart=stack_days(shown.days, origins, last=today, count=_STRIP_DAYS, height=72),
+        gone=[entry for entry in shown.entries if entry not in shown.now],
+        new=[entry for entry in shown.now if entry not in shown.entries],
     )
 
 
@@ -192,12 +187,12 @@ def restore_text(caller: Writer, target: PageName, text: Text) -> Response:
 @router.get("/stale")
 def show_stale(request: Request, caller: Reader) -> Response:
     """Show which entries are old and have not been shown for a long time."""
-    found = [one for page in entries.list_entries(caller).pages for one in page.entries]
-    origins = list(dict.fromkeys(one.origin for one in found))
-    ages = sorted((_measure(one, origins) for one in found), key=lambda each: -(each[1] + each[2]))
+    listed = [entry for page in entries.list_entries(caller).pages for entry in page.entries]
+    origins = list(dict.fromkeys(entry.origin for entry in listed))
+    ages = sorted((_measure(entry, origins) for entry in listed), key=lambda each: -(each[1] + each[2]))
     points = [(age, idle, tone, one_line(one.text, width=80), one.text) for one, age, idle, tone in ages]
     return show(
-        request, "memory_stale.html", here="memory", title="Staleness",
+        request, "memory_stale.html", title="Staleness",
         chart=scatter_days(points), rows=ages, origins=origins,
     )  # fmt: skip
 
@@ -215,13 +210,9 @@ async def archive_stale(request: Request, caller: Writer) -> Response:
     """Move the chosen entries from their pages to the archive."""
     form = await request.form()
     chosen = [str(value) for value in form.getlist("entry")]
-    return await _archive(caller, chosen)
-
-
-async def _archive(caller: Caller, chosen: list[str]) -> Response:
     from wellkept.agent.offload import offload
 
-    wanted = [(Target(page), text) for page, _, text in (each.partition(":") for each in chosen) if text]
+    wanted = [(Target(page), text) for page, _, text in (choice.partition(":") for choice in chosen) if text]
     if not wanted:
         return go("/memory/stale", Toast("Choose at least one entry.", is_problem=True))
     done = await offload(entries.archive_entries, caller, wanted)

@@ -1,7 +1,7 @@
 """The search index on PostgreSQL: new texts wait, hundreds of them become a segment, segments are merged.
 
 Writers add the terms of a message to `fresh_words` and its text to `fresh_substrings`. `merge` writes segments of them
-(`sessions/search/segments.py`): 256 texts, 4,096, 65,536. A message that is indexed again waits among the fresh ones,
+(`segments.py`): 256 texts, 4,096, 65,536. A message that is indexed again waits among the fresh ones,
 which win over a segment that still names it; one that was removed is listed in `gone_messages` until `rewrite` has
 written the segments without it.
 """
@@ -12,12 +12,12 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple, Protocol, cast
 
+from wellkept.sessions.postgres import segments
+from wellkept.sessions.postgres.segments import MOST_DOCUMENTS, SUBSTRING, Draft
 from wellkept.sessions.records import MessageRow, Row
 from wellkept.sessions.rows import message_rows
 from wellkept.sessions.rows.database import TextIndex, find_index
-from wellkept.sessions.search import segments
 from wellkept.sessions.search.analysis import IndexedText, indexed_text, prepare
-from wellkept.sessions.search.segments import MOST_DOCUMENTS, SUBSTRING, Draft
 from wellkept.storage.connections import statements
 from wellkept.storage.postgres.unit import SHORT_STATEMENTS, Unit
 

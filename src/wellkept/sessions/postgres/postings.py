@@ -13,6 +13,15 @@ from typing import Any, NamedTuple, cast
 
 from wellkept.languages.language import STOP_WORDS
 from wellkept.sessions.postgres.index import WORDS_TOKENIZER, cut_substrings, cut_text
+from wellkept.sessions.postgres.segments import (
+    SUBSTRING,
+    Bucket,
+    count_places,
+    find_bucket,
+    from_bytes,
+    is_beginning,
+    unpack,
+)
 from wellkept.sessions.search.postings import (
     AllOf,
     AnyOf,
@@ -25,15 +34,6 @@ from wellkept.sessions.search.postings import (
     Without,
     Word,
     phrase_pattern,
-)
-from wellkept.sessions.search.segments import (
-    SUBSTRING,
-    Bucket,
-    count_places,
-    find_bucket,
-    from_bytes,
-    is_beginning,
-    unpack,
 )
 from wellkept.sessions.search.terms import recognise_languages
 from wellkept.storage.connections import statements

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from wellkept.core.digests import sha256
 from wellkept.core.errors import NotFound, UsageError
-from wellkept.core.ids import SessionId, UserId
+from wellkept.core.ids import SessionId, UserId, sha256
 from wellkept.core.messages import Link, Session, Usage
 from wellkept.core.text import JSON, dumps
 from wellkept.sessions.records import number_of, parse, session_from, session_row, storable, text_of

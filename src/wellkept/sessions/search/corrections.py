@@ -11,9 +11,9 @@ from msgspec import Struct
 from wellkept.core.text import UNSPACED, WORD, resource_text
 from wellkept.languages.dates import weekday_patterns
 from wellkept.languages.language import Language, join_expressions, join_words, list_languages
+from wellkept.languages.questions import is_asking
 from wellkept.sessions.search.analysis import base
 from wellkept.sessions.search.occurrences import content_words
-from wellkept.sessions.search.query import is_asking
 
 _FLAGS: Final = re.IGNORECASE | re.DOTALL
 _MOST_CHARACTERS: Final = 400
@@ -66,7 +66,7 @@ class Corrections(Struct, frozen=True):
 
 @cache
 def _read_kinds() -> Mapping[str, int]:
-    rows = resource_text("wellkept.sessions", "search", "tool_kinds.txt").splitlines()
+    rows = resource_text("wellkept.facts", "tool_kinds.txt").splitlines()
     return {name: number for number, row in enumerate(rows) if not row.startswith("#") for name in row.split()}
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.errors import Refused
-from wellkept.sessions.arguments import Asked, read
+from wellkept.sessions.tool import Asked, read
 
 NOW = 1_750_000_000.0
 NAMES = [

@@ -3,7 +3,7 @@
 import pytest
 
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.sessions.search.evaluation_cases import History, Kind, Line, build_cases, words_of
+from wellkept.operations.evaluation import History, Kind, Line, build_cases, words_of
 
 
 def history(*conversations):

@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.sessions.search import segments
-from wellkept.sessions.search.segments import MOST_DOCUMENTS, SUBSTRING, Bucket, build, find_bucket, merge, pack, unpack
+from wellkept.sessions.postgres import segments
+from wellkept.sessions.postgres.segments import (
+    MOST_DOCUMENTS,
+    SUBSTRING,
+    Bucket,
+    build,
+    find_bucket,
+    merge,
+    pack,
+    unpack,
+)
 
 terms = st.text(min_size=1, max_size=6) | st.sampled_from(
     ["wort", "wor", "wo", "w", SUBSTRING + "wor", SUBSTRING + "a\n:"]
