@@ -19,6 +19,7 @@ from wellkept.memory.page import (
     Step,
     Target,
     find_moves,
+    find_pinned,
     find_unverified,
     page_hash,
     preview,
@@ -40,6 +41,8 @@ class EntryMetadata(Struct, frozen=True):
     session_id: str | None
     source: SourceName | None = None
     """The untrusted source that the author had read before writing."""
+    is_pinned: bool = False
+    """Whether a person wants it to stay on its page whatever its age."""
     is_verified: bool = True
     """Whether no source is known, or a person wrote or confirmed the entry."""
 
@@ -50,6 +53,7 @@ class EntryMetadata(Struct, frozen=True):
             "changed": iso_moment(self.changed),
             "origin": self.origin,
             "session_id": self.session_id,
+            **({"pinned": True} if self.is_pinned else {}),
             **({"source": self.source, "verified": self.is_verified} if self.source is not None else {}),
         }
 
@@ -119,16 +123,18 @@ class History:
         """Return the metadata of every entry that the ledger has ever written, by its text."""
         by_entry: dict[str, EntryMetadata] = {}
         rows = self.rows(target)
-        unverified = find_unverified(rows)
+        unverified, pinned = find_unverified(rows), find_pinned(rows)
         for row in rows:
-            if row.step.after is None:
+            if row.step.after is None or row.step.is_mark:
                 continue
             before = row.step.before or row.step.after  # forgotten texts are empty, and not versions of each other
             earlier = by_entry.get(before) or by_entry.get(row.step.after)
             created = earlier.created if earlier and row.step.action == "replace" else row.time
             source = row.source or (earlier.source if earlier else None)
             is_verified = row.step.after not in unverified
-            by_entry[row.step.after] = EntryMetadata(created, row.time, row.origin, row.session_id, source, is_verified)
+            by_entry[row.step.after] = EntryMetadata(
+                created, row.time, row.origin, row.session_id, source, row.step.after in pinned, is_verified
+            )
         return by_entry
 
     def archive(self, query: str = "", target: Target | None = None) -> list[EditRecord]:

@@ -38,7 +38,7 @@ SELECT 1 FROM edits WHERE target = ? AND after = ? AND voided = 0 LIMIT 1;
 SELECT 1 FROM edits WHERE target = ? AND after = ? AND origin <> 'outside' AND voided = 0 LIMIT 1;
 
 -- name: last_change
-SELECT max(id) FROM edits WHERE target = ? AND after = ? AND voided = 0;
+SELECT max(id) FROM edits WHERE target = ? AND after = ? AND (before IS NULL OR before <> after) AND voided = 0;
 
 -- name: blank_session
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,

@@ -138,7 +138,7 @@ def _replacements(rows: Sequence[EditRecord]) -> dict[str, str]:
     """Return the newest wording of each changed entry; empty for one that was removed."""
     wordings: dict[str, str] = {}
     for row in rows:
-        if row.step.action in {"replace", "remove"} and row.step.before:
+        if row.step.action in {"replace", "remove"} and row.step.before and not row.step.is_mark:
             became = row.step.after or ""
             for entry, wording in list(wordings.items()):
                 if wording == row.step.before:

@@ -82,6 +82,11 @@ class Step(Struct, frozen=True):
     position: int
 
     @property
+    def is_mark(self) -> bool:
+        """Whether it says something about an entry, such as that it is pinned, and leaves its text as it is."""
+        return self.action == "replace" and self.before == self.after
+
+    @property
     def is_forgotten(self) -> bool:
         """Whether one of its texts was forgotten: the ledger keeps an empty text instead, which is no valid entry."""
         return "" in (self.before, self.after)
@@ -98,7 +103,7 @@ class Step(Struct, frozen=True):
                 return None if index is None else (*entries[:index], *entries[index + 1 :])
             case "replace":
                 index = _place(entries, self.before, self.position)
-                if index is None or self.after is None or self.after in entries:
+                if index is None or self.after is None or (self.after in entries and not self.is_mark):
                     return None
                 return (*entries[:index], self.after, *entries[index + 1 :])
             case "archive":
@@ -314,7 +319,7 @@ def find_unverified(records: Sequence[EditRecord]) -> dict[str, SourceName]:
     unverified: dict[str, SourceName] = {}
     for record in records:
         entry = record.step.after
-        if entry is None:
+        if entry is None or record.step.is_mark:
             continue
         inherited = unverified.get(record.step.before or "") if record.step.action == "replace" else None
         is_import = record.origin == "import" and not (record.source or "import:").startswith(_OUTSIDE)
@@ -324,6 +329,26 @@ def find_unverified(records: Sequence[EditRecord]) -> dict[str, SourceName]:
         elif (source := record.source or inherited) is not None:
             unverified[entry] = source
     return unverified
+
+
+PINNED, UNPINNED = "pinned", "unpinned"
+"""The reasons of the edits that mark an entry."""
+
+
+def find_pinned(records: Sequence[EditRecord]) -> set[str]:
+    """Return the entries of a page that a person pinned; the mark stays when the text is replaced."""
+    undone = undone_ids(records)
+    pinned: set[str] = set()
+    for record in records:
+        before, after = record.step.before, record.step.after
+        if after is None or record.step.action != "replace" or record.undoes is not None or record.id in undone:
+            continue
+        if record.step.is_mark:
+            (pinned.add if record.reason == PINNED else pinned.discard)(after)
+        elif before in pinned:
+            pinned.remove(before)
+            pinned.add(after)
+    return pinned
 
 
 def replay(records: Iterable[EditRecord]) -> tuple[str, ...]:
@@ -442,7 +467,7 @@ class Page(Struct, frozen=True):
             case Replace(needle, text):
                 return self._replace(needle, text)
             case Remove(needle):
-                index = self._place(needle)
+                index = self.find(needle)
                 if isinstance(index, Refused):
                     return index
                 return self._take(Step("remove", self.entries[index], None, index))
@@ -453,7 +478,7 @@ class Page(Struct, frozen=True):
         entry = clean(text)
         if isinstance(entry, Refused):
             return entry
-        index = self._place(needle)
+        index = self.find(needle)
         if isinstance(index, Refused):
             return index
         old = self.entries[index]
@@ -470,7 +495,8 @@ class Page(Struct, frozen=True):
         form = normalize("NFC", wanted)
         return exact or dict.fromkeys(entry for entry in self.entries if form in normalize("NFC", entry))
 
-    def _place(self, needle: str) -> int | Refused:
+    def find(self, needle: str) -> int | Refused:
+        """Return the place of the one entry that contains a text, or why there is none."""
         wanted = needle.replace("\r\n", "\n")
         if not wanted.strip():
             return Refused(Reason.EMPTY, "`old_text` is empty.", "Quote a part of the entry you mean.")

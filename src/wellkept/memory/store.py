@@ -23,6 +23,7 @@ from wellkept.core.values import JsonStruct
 from wellkept.memory.page import (
     OF_AGENT,
     PERSON,
+    PINNED,
     Add,
     Author,
     Change,
@@ -36,6 +37,7 @@ from wellkept.memory.page import (
     apply_edits,
     clean,
     find_drift,
+    find_pinned,
     find_unverified,
     find_verdict,
     mask_threats,
@@ -681,16 +683,42 @@ class MemoryStore:
         if is_foreign and author.origin in OF_AGENT and self.settings.untrusted == "hold":
             unverified = self.list_unverified(target)
             entries = [entry for entry in entries if entry in unverified]
-        return self._sort_oldest_first(target, entries)
+        return self._sort_oldest_first(target, self._drop_pinned(target, entries))
 
     def _sort_by_use(self, target: Target, entries: Sequence[str]) -> list[str]:
         """Return `entries`, the least useful first: what a later one says too, then by the time of the last change."""
-        by_age = self._sort_oldest_first(target, entries)
+        by_age = self._sort_oldest_first(target, self._drop_pinned(target, entries))
         words = [frozenset(split_words(entry.casefold())) for entry in by_age]
         repeated = {
             entry for place, entry in enumerate(by_age) if any(words[place] <= later for later in words[place + 1 :])
         }
         return sorted(by_age, key=lambda entry: entry not in repeated)
+
+    def _drop_pinned(self, target: Target, entries: Sequence[str]) -> list[str]:
+        try:
+            pinned = find_pinned(self.ledger.rows(target))
+        except StorageError:
+            pinned = set()
+        return [entry for entry in entries if entry not in pinned]
+
+    def pin(self, target: Target, needle: str, author: Author) -> Outcome | Refused:
+        """Keep the one entry that contains a text on its page whatever its age, or no longer: `author.reason` says it.
+
+        An entry that is marked so already is left as it is.
+        """
+
+        def decide(page: Page) -> Change | Refused:
+            index = page.entries.index(needle) if needle in page.entries else page.find(needle)
+            if isinstance(index, Refused):
+                return index
+            entry, wants_pin = page.entries[index], author.reason == PINNED
+            if (entry in find_pinned(self.ledger.rows(target))) is wants_pin:
+                return Change(page.entries, (), f"The entry is {'pinned' if wants_pin else 'not pinned'} already.")
+            return Change(
+                page.entries, (Step("replace", entry, entry, index),), "Pinned." if wants_pin else "Unpinned."
+            )
+
+        return self._refuse_disabled(target) if not self.is_enabled(target) else self.write(target, decide, author)
 
     def _vouch(self, target: Target, page: Page, edits: Sequence[Edit], author: Author) -> Change | None:
         """Return the change that records a person's permission or confirmation for entries already on the page.

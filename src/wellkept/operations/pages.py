@@ -110,6 +110,22 @@ def edit_entry(
     return _writable(caller).apply_all(target, (edit,), Author(session_id=caller.session_id, allow=allow))
 
 
+def pin_entry(
+    caller: Caller, which: str, target: Target = Target.MEMORY, *, is_pinned: bool = True
+) -> Outcome | Refused:
+    """Keep an entry on its page whatever its age, or no longer.
+
+    `which` is a part of the entry, or its number on the page, counted from 1.
+    """
+    from wellkept.memory.page import PINNED, UNPINNED
+
+    store = _decide(caller, "pin TEXT" if is_pinned else "unpin TEXT")
+    entries = store.page(target).entries
+    place = int(which) if which.isdecimal() and len(which) < 5 else 0
+    needle = entries[place - 1] if 0 < place <= len(entries) else which
+    return store.pin(target, needle, Author(session_id=caller.session_id, reason=PINNED if is_pinned else UNPINNED))
+
+
 def _write_as_agent(caller: Caller, edit: Edit, target: Target) -> Outcome | Refused:
     from wellkept.core.errors import Reason, Refused
     from wellkept.core.provenance import COMMAND_SOURCE

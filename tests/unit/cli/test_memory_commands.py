@@ -606,3 +606,19 @@ def test_preferences_of_past_conversations_are_proposed(run, tmp_path):
     assert run("memory", "propose", "--after", "whenever").code == 2
     assert run("memory", "approve", waiting["id"]).code == 0
     assert "I prefer tabs over spaces" in run("memory", "show").out
+
+
+def test_pin_and_unpin(run):
+    """By a part of the text or by the place on the page; shown with the dates; undone like an edit."""
+    run("memory", "add", "Uses pytest")
+    run("memory", "add", "Port 5432")
+
+    assert run("memory", "pin", "2").out.startswith("Pinned. memory: 2 entries")
+    stories = as_json(run("memory", "show", "--long", "--json"))["memory"]["stories"]
+    assert [story.get("pinned", False) for story in stories] == [False, True]
+    assert run("memory", "show", "--long").out.rstrip().count(", pinned") == 1
+    assert run("memory", "pin", "Port").out.startswith("The entry is pinned already.")
+    assert run("memory", "unpin", "5432").out.startswith("Unpinned.")
+    assert run("memory", "undo").code == 0
+    assert ", pinned" in run("memory", "show", "--long").out
+    assert run("memory", "pin", "nothing like it").code == 1

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wellkept.core.errors import Reason, Refused
+from wellkept.core.ids import SourceName
 from wellkept.memory.history import History, restore, undo, view_page
 from wellkept.memory.page import Add, Author, Page, Replace, Room, Target, apply_edits, replay
 from wellkept.memory.settings import MemorySettings
@@ -168,3 +169,42 @@ def test_pinned_entries_leave_no_room():
     change = apply_edits(Page(("pinned",), 8), (Add("new"),), room=Room(lambda _: [], is_never_refused=True))
 
     assert (change.entries, change.archived) == (("pinned",), ("new",))
+
+
+PIN = Author(reason="pinned")
+
+
+def test_a_pinned_entry_stays_on_its_page_whatever_its_age(make_store):
+    """The next one makes room instead; an entry keeps its pin when its text is replaced, and undo takes it back."""
+    store = make_store(memory_char_limit=20)
+    store.apply_all("memory", (Add("aaaaaaa"), Add("bbbbbbb")))
+    assert store.pin(Target.MEMORY, "aaa", PIN).message == "Pinned."
+    store.apply("memory", Replace("aaa", "AAAAAAA"))
+
+    store.apply("memory", Add("ccccccc"))
+    assert store.entries("memory") == ["AAAAAAA", "ccccccc"]
+
+    store.pin(Target.MEMORY, "AAA", Author(reason="unpinned"))
+    store.apply("memory", Add("ddddddd"))
+    assert store.entries("memory") == ["ccccccc", "ddddddd"]
+    for _ in range(2):
+        assert not isinstance(undo(store), Refused)
+    store.apply("memory", Add("eeeeeee"))
+    assert store.entries("memory") == ["AAAAAAA", "eeeeeee"]
+
+
+def test_a_pin_is_no_change_of_the_entry(make_store):
+    """It confirms nothing, is no version of the text, and leaves page, age and ledger as they are."""
+    store = make_store()
+    source = SourceName("web:https://notes.example")
+    store.apply("memory", Add("one"), Author(origin="agent", sources={"one": source}))
+    changed = History(store).metadata(Target.MEMORY)["one"].changed
+    store.pin(Target.MEMORY, "one", PIN)
+
+    metadata = History(store).metadata(Target.MEMORY)["one"]
+    assert (metadata.changed, metadata.is_pinned, metadata.is_verified) == (changed, True, False)
+    assert store.list_unverified(Target.MEMORY) == {"one": source}
+    assert store.pin(Target.MEMORY, "one", PIN).ledger_ids == ()
+    assert store.ledger.last_change(Target.MEMORY, "one") == 1
+    assert History(store).gap(Target.MEMORY) is None
+    assert replay(History(store).rows(Target.MEMORY)) == ("one",)

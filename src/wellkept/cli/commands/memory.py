@@ -135,7 +135,8 @@ def _describe(story: "EntryMetadata | None") -> str:
     session = f" in {story.session_id}" if story.session_id else ""
     state = "a person confirmed it" if story.is_verified else "unverified: `kept memory confirm` or `remove` it"
     read = f"{_tell_source(story.source)} ({state})" if story.source is not None else ""
-    return f"created {created}, changed {changed} by {story.origin}{session}{read}"
+    pinned = ", pinned" if story.is_pinned else ""
+    return f"created {created}, changed {changed} by {story.origin}{session}{read}{pinned}"
 
 
 def _tell_source(source: SourceName | None) -> str:
@@ -187,6 +188,33 @@ def remove(
 ) -> None:
     """Remove one entry; its text stays in the archive."""
     _apply(Remove(old_text), target, allow=None, yes=False, as_json=as_json)
+
+
+@app.command()
+def pin(
+    which: Annotated[str, typer.Argument(metavar="TEXT|NUMBER", help="A part of the entry, or its place on the page.")],
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Keep an entry on its page, and so in the prompt, whatever its age."""
+    _pin(which, target, is_pinned=True, as_json=as_json)
+
+
+@app.command()
+def unpin(
+    which: Annotated[str, typer.Argument(metavar="TEXT|NUMBER", help="A part of the entry, or its place on the page.")],
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let an entry make room again when its page is full."""
+    _pin(which, target, is_pinned=False, as_json=as_json)
+
+
+def _pin(which: str, target: Target | None, *, is_pinned: bool, as_json: bool) -> None:
+    page = target or Target.MEMORY
+    with open_caller() as caller:
+        outcome = pages.pin_entry(caller, which, page, is_pinned=is_pinned)
+        show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
 
 
 def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: bool, as_json: bool) -> None:
