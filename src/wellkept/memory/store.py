@@ -430,10 +430,13 @@ class Outcome(JsonStruct, frozen=True):
     change: Change = field(name="_change", default_factory=lambda: Change((), ()))
     moved: tuple[str, ...] = field(name="_moved", default=())
     """The beginnings of the entries that moved to the archive, as a model may see them."""
+    contradicts: tuple[str, ...] = field(name="_contradicts", default=())
+    """Entries that may say another value of the same thing as the one that was added."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the outcome as commands print it with --json."""
-        return {"success": True, **super().as_json()}
+        contradicts: dict[str, JSON] = {"contradicts": [*self.contradicts]} if self.contradicts else {}
+        return {"success": True, **super().as_json(), **contradicts}
 
 
 MOST_ARCHIVED_CHARS = 65_536
@@ -842,6 +845,17 @@ def _open_folder(folder: Path, user: UserId) -> Storage:
     from wellkept.memory.ledger import Ledger
 
     return Storage(FilePages(folder), Ledger(folder / "ledger.db", user=user))
+
+
+def find_contradicted(entries: Iterable[str], text: str) -> list[str]:
+    """Return the entries that a text may take the place of, because it says another value of the same thing."""
+    others = [entry for entry in entries if entry != text]
+    if not others:
+        return []
+    from wellkept.facts.comparison import LIKELY, compare, read  # reads word lists, which most processes do not need
+
+    later = read(text)
+    return [entry for entry in others if compare(read(entry), later) >= LIKELY]
 
 
 def check_text(text: str, allow: frozenset[str] = frozenset()) -> Refused | None:

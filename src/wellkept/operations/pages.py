@@ -107,7 +107,30 @@ def edit_entry(
         caller.require_person("`kept memory add`, with `--allow` or `--yes`")
     if caller.why_no_person:
         return _write_as_agent(caller, edit, target)
-    return _writable(caller).apply_all(target, (edit,), Author(session_id=caller.session_id, allow=allow))
+    author = Author(session_id=caller.session_id, allow=allow)
+    return _name_contradicted(caller, _writable(caller).apply_all(target, (edit,), author))
+
+
+def find_contradicted(caller: Caller, text: str, target: Target = Target.MEMORY) -> list[str]:
+    """Return the entries of a page that a text may take the place of."""
+    from wellkept.memory import store as pages
+
+    return pages.find_contradicted(caller.space.memory.page(target).entries, text.strip())
+
+
+def _name_contradicted(caller: Caller, outcome: Outcome | Refused) -> Outcome | Refused:
+    """Return the outcome with the entries that what it added may contradict, as a model may see them."""
+    from msgspec.structs import replace
+
+    from wellkept.core.errors import Refused
+    from wellkept.memory.store import find_contradicted as find
+
+    if isinstance(outcome, Refused):
+        return outcome
+    entries = outcome.change.entries
+    added = [step.after for step in outcome.change.steps if step.action == "add" and step.after in entries]
+    old = [entry for text in added if text for entry in find(entries, text)]
+    return replace(outcome, contradicts=tuple(caller.space.memory.mask(outcome.target, old))) if old else outcome
 
 
 def pin_entry(
@@ -135,7 +158,7 @@ def _write_as_agent(caller: Caller, edit: Edit, target: Target) -> Outcome | Ref
     author = Author(origin="agent", session_id=caller.session_id, sources={subject_of(edit): COMMAND_SOURCE})
     match write_memory(_writable(caller), caller.space.approvals, WriteRequest(target, (edit,)), author):
         case Written(outcome):
-            return outcome
+            return _name_contradicted(caller, outcome)
         case Held() | Staged() as waits:
             answer = waits.as_json()
             error, next_step = str(answer.get("error", answer.get("message"))), answer.get("remedy", answer.get("note"))

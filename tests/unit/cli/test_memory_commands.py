@@ -622,3 +622,19 @@ def test_pin_and_unpin(run):
     assert run("memory", "undo").code == 0
     assert ", pinned" in run("memory", "show", "--long").out
     assert run("memory", "pin", "nothing like it").code == 1
+
+
+def test_two_values_of_one_thing_are_never_on_a_page_without_a_word(run):
+    """Without a terminal both are kept, both are named, and the command that replaces the old one works."""
+    run("memory", "add", "The database port is 5432")
+
+    added = run("memory", "add", "The database port is 5433")
+    assert added.code == 0
+    assert "another value of the same thing: The database port is 5432" in added.err
+    command = added.err.split("next: ")[1].splitlines()[0]
+    assert run(*shlex.split(command)[1:]).code == 0
+    assert as_json(run("memory", "show", "--json"))["memory"]["entries"] == ["The database port is 5433"]
+
+    again = run("memory", "add", "The database port is 5434", "--json")
+    assert as_json(again)["contradicts"] == ["The database port is 5433"]
+    assert "contradicts" not in as_json(run("memory", "add", "The vet is Dr Silva", "--json"))

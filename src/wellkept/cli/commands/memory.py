@@ -15,6 +15,7 @@ from wellkept.app import Caller
 from wellkept.cli.terminal import (
     JsonFlag,
     YesFlag,
+    ask,
     complete_hint,
     confirm,
     count_noun,
@@ -224,12 +225,35 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
     _check_rules(allow or [])
     with open_caller() as caller:
         allowed = frozenset(allow or ())
+        is_asked = isinstance(edit, Add) and not yes and not as_json and sys.stdin.isatty()
+        if is_asked and isinstance(edit, Add):
+            edit = _ask_about_contradicted(caller, edit, page)
         outcome = ask_if_held(
             pages.edit_entry(caller, edit, page, allow=allowed),
             lambda held: pages.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
             yes=yes,
         )
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
+    if not isinstance(outcome, Refused) and not is_asked and isinstance(edit, Add):
+        for old in outcome.contradicts:
+            note(f"kept: this entry may say another value of the same thing: {old}")
+            note(f"  next: {shlex.join(['kept', 'memory', 'replace', '--target', page, old, edit.text.strip()])}")
+
+
+def _ask_about_contradicted(caller: Caller, edit: Add, page: Target) -> Edit:
+    """Ask what becomes of the first entry that may say another value of the same thing; return the edit."""
+    for old in pages.find_contradicted(caller, edit.text, page)[:1]:
+        note(f"The page says already: {old}")
+        while True:
+            match ask("replace it, keep both, or cancel? (r/k/c)", default="k").strip().casefold()[:1]:
+                case "r":
+                    return Replace(old, edit.text)
+                case "k":
+                    return edit
+                case "c":
+                    note("Nothing was changed.")
+                    raise typer.Exit(1)
+    return edit
 
 
 def _with_options(refused: Refused, page: Target) -> Refused:
