@@ -180,6 +180,7 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
     """Return at most three passages of which the search is confident; None without any, or without a question."""
     from wellkept.core.messages import Role
     from wellkept.core.search import SearchRequest
+    from wellkept.facts.replies import asks_history
     from wellkept.sessions.search.discovery import find_conversations, repeats_question
     from wellkept.sessions.search.occurrences import Marker
 
@@ -203,6 +204,8 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
     # what an agent wrote into a call may be the text of others, and it has no source of its own
     matches = [match for match in matches if marker.is_said(match.message.message)]
     matches = [match for match in matches if not repeats_question(match.message, query)]
+    if not asks_history(query):
+        matches = [match for match in matches if match.superseded_by is None]
     if not matches:
         return None
     scores = {hit.message_id: hit for hit in conversations.found.messages}

@@ -174,3 +174,16 @@ def test_no_question_is_searched_for(prompt):
 def test_a_question_is_searched_for(prompt):
     """A path is not a command, and scripts without spaces have words."""
     assert read_question(prompt) is not None
+
+
+def test_what_no_longer_holds_is_not_recalled(caller):
+    """Unless the question asks for the past."""
+    talk(caller, "a", "The gate code of the garden is 4711.")
+    talk(caller, "b", "The gate code of the garden is 4712 now.")
+
+    now = recall_for_prompt(caller, "What is the gate code of the garden?", Recipient())
+    before = recall_for_prompt(caller, "What was the gate code of the garden before?", Recipient())
+
+    assert "4712" in now.text
+    assert "4711" not in now.text
+    assert "4711" in before.text
