@@ -56,7 +56,7 @@ class TestPostgres(StorageContract):
         other = PostgresServer(self.server.address, tenant=self.server.tenant)
         with other.for_user(OWNER).writing() as unit:
             unit.execute(
-                "INSERT INTO pages AS p (name, raw, version) VALUES (?1, ?2, 1) "
+                "INSERT INTO pages AS p (tenant, user_id, name, raw, version) VALUES (:tenant, :user, ?1, ?2, 1) "
                 "ON CONFLICT (tenant, user_id, name) DO UPDATE SET raw = ?2, version = p.version + 1",
                 (target.value, raw),
             )

@@ -150,7 +150,7 @@ UNNEEDED = {
         "wellkept.core.events",
         "wellkept.core.tools",
         "wellkept.operations.receipts",
-        "wellkept.importers.conversations",
+        "wellkept.imports.conversations",
     ),
     *(
         "wellkept.sessions.tool",

@@ -93,6 +93,7 @@ PLACES: tuple[Place, ...] = (
     Place("memories/archive/**.md", "what left a page to make room", _C, OnForget.ENTRIES),
     Place("memories/**.md", "a page", _C, OnForget.ENTRIES),
     Place("memories/.watched", "kept has seen the pages", _D, OnForget.NAME, left_out=PASSING),
+    Place("facts/*.json", "commits of projects, with digests and no text", _D, OnForget.REMOVE, left_out=REBUILT),
     Place("pending/**.json", "writes that wait for approval", _C, OnForget.REMOVE, secrets=True),
     # skills
     Place("skills/.*.lock", "the process that holds a lock", _D, OnForget.NAME, left_out=PASSING),

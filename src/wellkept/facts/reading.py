@@ -211,14 +211,19 @@ class Reading:
     @cached_property
     def content(self) -> Mapping[str, Word]:
         """The words with content by their keys, without those that only tell a change."""
+        return {word.key: word for word in self._unchanging if word.has_content}
+
+    @cached_property
+    def frame(self) -> tuple[str, ...]:
+        """Its words in order, without those that only tell a change; empty in scripts without spaces."""
+        return () if UNSPACED.search(self.body) else tuple(word.text for word in self._unchanging)
+
+    @cached_property
+    def _unchanging(self) -> Sequence[Word]:
         changing = [
             match.span() for signals in self.languages for match in signals.by_name["change"].finditer(self.body)
         ]
-        return {
-            word.key: word
-            for word in self.words
-            if word.has_content and not any(start <= word.start < end for start, end in changing)
-        }
+        return [word for word in self.words if not any(start <= word.start < end for start, end in changing)]
 
     @cached_property
     def keys(self) -> frozenset[str]:

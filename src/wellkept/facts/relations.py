@@ -43,9 +43,9 @@ def _list_relations() -> tuple[tuple[str, Relation], ...]:
 
 @lru_cache(maxsize=4_096)
 def list_told(text: str) -> Mapping[tuple[str, str], str]:
-    """Return what a text tells of the things that a person has one of, by relation and, where it matters, language."""
+    """Return what a text tells of the things that a person has one of, by language and relation."""
     return {
-        ("" if relation.is_shared else code, relation.name): " ".join(match.groups("")).casefold()
+        (code, relation.name): " ".join(match.groups("")).casefold()
         for code, relation in _list_relations()
         if (match := relation.tells.search(text)) is not None
     }
@@ -72,4 +72,5 @@ def is_about_another_thing(relation: Relation | None, earlier: str, later: str) 
     """Return whether a text tells what was asked for, and a later one only another thing: a name, then a job."""
     if relation is None or not relation.tells.search(earlier) or relation.tells.search(later):
         return False
-    return any(not language for language, _ in list_told(later))
+    shared = {one.name for _, one in _list_relations() if one.is_shared}
+    return any(name in shared for _, name in list_told(later))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from wellkept.agent.offload import offload
 from wellkept.core.errors import UsageError
-from wellkept.operations import pages
+from wellkept.operations import memory
 from wellkept.operations.slash_commands import (
     Call,
     LoadedSkill,
@@ -78,7 +78,7 @@ async def run_command(caller: Caller, agent: Agent, command: Command) -> str | L
 
 
 def _describe_status(caller: Caller, agent: Agent) -> str:
-    views = pages.show_pages(caller).views
+    views = memory.show_pages(caller).views
     fill = ", ".join(f"{view.target.value} {view.page.percent} %" for view in views if view.page is not None)
     return f"{describe_session(agent)}\nmemory of {caller.user}: {fill}"
 
@@ -91,7 +91,7 @@ def _render(result: Result) -> str:
             return "Nothing was used yet."
         case str():
             return result
-        case pages.PageViews():
+        case memory.PageViews():
             return _render_pages(result)
         case SkillList():
             shown = result.skills[:_MOST_SKILLS]
@@ -110,7 +110,7 @@ def _render(result: Result) -> str:
             return "\n".join(lines) or answer.reason or "Nothing was found."
 
 
-def _render_pages(found: pages.PageViews) -> str:
+def _render_pages(found: memory.PageViews) -> str:
     lines = []
     for view in found.views:
         if view.page is not None:

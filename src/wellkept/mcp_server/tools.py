@@ -72,7 +72,7 @@ def _read(caller: Caller, path: str, client: str) -> str | None:
         case ["memory", "MEMORY.md" | "USER.md" as page]:
             return page_text(caller, page.removesuffix(".md").lower(), client=client)
         case ["memory", "ledger"]:
-            return dumps(operations.pages.read_masked_log(caller, limit=_LEDGER_ROWS).as_json(), indent=1)
+            return dumps(operations.memory.read_masked_log(caller, limit=_LEDGER_ROWS).as_json(), indent=1)
         case ["sessions", name] if name:
             return _recent_text(caller, client) if name == "recent" else _session_text(caller, unquote(name), client)
         case ["skills", name] if name:
@@ -89,7 +89,7 @@ def page_text(caller: Caller, target: str | None, *, client: str) -> str:
     from wellkept.sessions.receipts import ShownPage
 
     began = perf_counter()
-    pages = operations.pages.show_pages(caller, None if target is None else Target(target))
+    pages = operations.memory.show_pages(caller, None if target is None else Target(target))
     parts = []
     for view in pages.views:
         title = f"{view.target.value.upper()}.md"
@@ -98,6 +98,10 @@ def page_text(caller: Caller, target: str | None, *, client: str) -> str:
             parts.append(f"# {title}\n\n(cannot be read: {view.error.message})")
             continue
         entries = pages.masked[view.target]
+        if view.target is Target.PROJECT:
+            notes = operations.projectfacts.note_entries(caller, view.page.entries)
+            pairs = zip(entries, view.page.entries, strict=True)
+            entries = tuple(f"{shown} {notes[entry]}" if entry in notes else shown for shown, entry in pairs)
         used = f"{len(entries)} entries, {len(view.page.text)} of {view.page.limit} characters"
         parts.append("\n\n".join([f"# {title} ({used})", *entries]) if entries else f"# {title} (empty)")
     text = "\n\n".join(parts)

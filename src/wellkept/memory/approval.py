@@ -161,9 +161,11 @@ class Approvals:
         self._documents.remove(f"{pending_id}.json")
 
     def _archive(self, pending: Pending, reason: str) -> Refused | None:
-        result = self._store_of(pending).archive(
-            pending.target, pending.texts, Author(origin="approval", reason=reason, sources=pending.sources)
-        )
+        store = self._store_of(pending)
+        # that an entry shall stay is recorded too, so that its removal is not proposed again
+        kept = [edit.needle for edit in pending.edits if isinstance(edit, Remove)]
+        texts = pending.texts or [text for text in kept if text in store.entries(pending.target)]
+        result = store.archive(pending.target, texts, Author(origin="approval", reason=reason, sources=pending.sources))
         if isinstance(result, Refused):
             return result
         self.discard(pending.id)

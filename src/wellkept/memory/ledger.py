@@ -147,7 +147,7 @@ class Ledger:
                     "source": author.find_source(step),
                 }
                 row = LedgerRow(**(of_write | of_step)).with_checksum()
-                unit.execute(SQL.insert, row._asdict())
+                unit.execute(SQL.insert, {**row._asdict(), "user": row.user_id})
                 ids.append(LedgerId(row.id))
             self._keep_clean(unit, target, change.entries)
         return ids

@@ -38,11 +38,9 @@ class PostgresPages:
         """Do nothing: the first write creates the row, and a killed writer leaves none."""
 
     def for_project(self, project: str | None) -> "PostgresPages":
-        """Return the same pages with that of a project, given by its folder."""
         return PostgresPages(self._database, self._user, project=project)
 
     def projects(self) -> list[str]:
-        """Return the folders of all projects that have a page."""
         with self._database.reading() as unit:
             return [str(name).removeprefix(PROJECT_PREFIX) for (name,) in self._run(unit, SQL.projects)]
 

@@ -40,6 +40,7 @@ from wellkept.memory.page import (
     find_pinned,
     find_unverified,
     find_verdict,
+    list_unsafe,
     mask_threats,
     page_hash,
     preview,
@@ -67,6 +68,8 @@ _LEDGER_REMEDY = "see `kept doctor` for the state of memories/ledger.db"
 
 Decide: TypeAlias = Callable[[Page], Change | Refused]
 """Receives the page under its lock and returns what it becomes."""
+NoteFacts: TypeAlias = Callable[[Mapping[str, float | None]], Mapping[str, str]]
+"""Receives the entries of a project's page, each with the time of its last change, and returns notes on some."""
 
 
 class Pages(Protocol):
@@ -478,6 +481,7 @@ class MemoryStore:
         if project is not None:
             self.pages, self.ledger = opened.pages.for_project(project), opened.ledger.for_project(project)
         self._frozen: Mapping[Target, str | None] | None = None
+        self._note_facts: NoteFacts | None = None
         self._writer = PageWriter(
             self.pages, self.ledger, clock=self.clock, sink=sink, timeout_seconds=self.settings.lock_timeout_seconds
         )
@@ -486,13 +490,18 @@ class MemoryStore:
         """Close the ledger; the next use opens it again."""
         self._opened.ledger.close()
 
-    def for_project(self, project: str | None) -> "MemoryStore":
-        """Return the same memory with the page of another project, given by its folder; closing one closes all."""
+    def for_project(self, project: str | None, note_facts: NoteFacts | None = None) -> "MemoryStore":
+        """Return the same memory with the page of another project, given by its folder; closing one closes all.
+
+        `note_facts` checks that page against the project when it is loaded.
+        """
         if project == self.project:
             return self
-        return MemoryStore(
+        bound = MemoryStore(
             self._opened, self.settings, user=self.user, project=project, clock=self.clock, sink=self.sink
         )
+        bound._note_facts = note_facts
+        return bound
 
     def projects(self) -> "list[MemoryStore]":
         """Return this memory once for each project that has a page."""
@@ -626,7 +635,27 @@ class MemoryStore:
 
             self.sink(Warned(f"the prompt does not contain this page: {error.message}", error.remedy))
             return None
-        return render(target, page, self.mask(target, page.entries, is_page=True))
+        shown = self.mask(target, page.entries, is_page=True)
+        if target is Target.PROJECT:
+            notes = self.note_facts(page.entries)
+            pairs = zip(page.entries, shown, strict=True)
+            shown = [f"{text} {notes[entry]}" if entry in notes else text for entry, text in pairs]
+        return render(target, page, shown)
+
+    def note_facts(self, entries: Sequence[str]) -> Mapping[str, str]:
+        """Return short notes on the entries of the project's page that the project no longer confirms."""
+        if self._note_facts is None or not entries or not self.settings.check_project:
+            return {}
+        unsafe = list_unsafe(entries, partial(self._read_clean, Target.PROJECT))
+        return self._note_facts(self.changed_times(Target.PROJECT, [one for one in entries if one not in unsafe]))
+
+    def changed_times(self, target: Target, entries: Sequence[str]) -> dict[str, float | None]:
+        """Return when each entry was last changed; None if the ledger does not know it."""
+        try:
+            times = {row.step.after: row.time for row in self.ledger.rows(target)}
+        except StorageError:
+            times = {}
+        return {entry: times.get(entry) for entry in entries}
 
     def allowed_rules(self, target: Target, entry: str) -> frozenset[str]:
         """Return the scanner rules that a person allowed for this entry and did not undo."""

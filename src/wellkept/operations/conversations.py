@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.agency import refuse_decision
 from wellkept.core.errors import KeptError, NotFound, Reason, Refused, StorageError, UsageError
 from wellkept.core.events import Warned
-from wellkept.core.messages import Link, Origin
+from wellkept.core.messages import Link, Origin, StoredMessage
+from wellkept.core.ports import ignore
+from wellkept.core.provenance import Kind, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,10 +26,8 @@ if TYPE_CHECKING:
     from wellkept.agent.agent import Agent
     from wellkept.agent.toolbox import Approve
     from wellkept.agent.without_model.dialogue import Forgettable
-    from wellkept.app.caller import Caller
     from wellkept.context.engine import ContextEngine, Preview
     from wellkept.core.ids import SessionId
-    from wellkept.core.messages import StoredMessage
     from wellkept.core.text import JSON
     from wellkept.forgetting.forget import ForgetProposal
     from wellkept.memory.approval import Rejected
@@ -77,8 +77,6 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     With a message, plugins are loaded after it is stored; without one they are loaded now, so that errors appear early.
     """
     from wellkept.agent.agent import Opening
-    from wellkept.core.ports import ignore
-    from wellkept.core.provenance import Kind, Source
     from wellkept.providers.base import ChatContext
 
     opening = Opening(
@@ -103,7 +101,7 @@ class AssistantActions(Struct, frozen=True):
 
     def approve(self, pending_id: str) -> Outcome | Refused:
         """Save what was proposed."""
-        from wellkept.operations.pages import approve
+        from wellkept.operations.memory import approve
 
         if self.caller.why_no_person:
             return refuse_decision(self.caller.why_no_person, f"`kept memory approve {pending_id}`").as_refused()
@@ -111,7 +109,7 @@ class AssistantActions(Struct, frozen=True):
 
     def reject(self, pending_id: str) -> Rejected | Refused:
         """Drop what was proposed."""
-        from wellkept.operations.pages import reject
+        from wellkept.operations.memory import reject
 
         if self.caller.why_no_person:
             return refuse_decision(self.caller.why_no_person, f"`kept memory reject {pending_id}`").as_refused()
@@ -119,15 +117,13 @@ class AssistantActions(Struct, frozen=True):
 
     def undo(self, ledger_id: int) -> Undone | Refused:
         """Undo one change of a page."""
-        from wellkept.operations.pages import undo
+        from wellkept.operations.memory import undo
 
         return undo(self.caller, ledger_id=ledger_id)
 
     def plan_forgetting(self, texts: Sequence[str] | None) -> Forgettable | Refused:
         """Return what forgetting these texts, or everything, would remove."""
         self.caller.require_person("`kept forget`")
-        from wellkept.core.errors import Refused
-
         plans = []
         for plan in self._plan(texts):
             if isinstance(plan, Refused):
@@ -137,9 +133,6 @@ class AssistantActions(Struct, frozen=True):
 
     def forget(self, texts: Sequence[str] | None) -> Forgettable | Refused:
         """Permanently remove these texts, or everything; plans again, because the dialogue now contains them too."""
-        from msgspec.structs import replace
-
-        from wellkept.core.errors import Refused
         from wellkept.forgetting.forget import forget
 
         plans, is_complete = [], True

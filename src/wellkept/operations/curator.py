@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import Reason, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
     from wellkept.skills.changes import Changed
     from wellkept.skills.curator.backup import RollbackResult
@@ -40,7 +39,7 @@ class CuratorStatus(Struct, frozen=True):
             "paused": self.state.paused,
             "states": {**self.states},
             "would_move": [
-                {"name": one.name, "becomes": str(one.becomes), "idle_days": one.idle_days} for one in self.moves
+                {"name": move.name, "becomes": str(move.becomes), "idle_days": move.idle_days} for move in self.moves
             ],
             "protected": {**self.protected},
             "archived": [*self.archived],
@@ -92,7 +91,7 @@ class Merged(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return one object per change."""
-        return {"success": True, "changes": [{"name": one.name, "action": one.action} for one in self.changes]}
+        return {"success": True, "changes": [{"name": change.name, "action": change.action} for change in self.changes]}
 
 
 def carry_out_plan(caller: Caller, plan: Plan) -> Merged | Refused:

@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import Reason, Refused, StorageError, UsageError
-from wellkept.core.events import Progressed, Warned
+from wellkept.core.events import Event, Progressed, Warned
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.provenance import quotes_memory
 from wellkept.core.search import SearchRequest
-from wellkept.core.text import UNSPACED, WORD, split_pairs
+from wellkept.core.settings import InvalidSetting, build
+from wellkept.core.text import UNSPACED, WORD, dumps, split_pairs
 from wellkept.languages.language import join_expressions, stop_words
 from wellkept.languages.questions import is_asking
 from wellkept.sessions.search.analysis import base, clean, split_speaker
+from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from wellkept.app.caller import Caller
     from wellkept.app.root import App
-    from wellkept.core.events import Event
     from wellkept.core.ids import SessionId
     from wellkept.core.text import JSON
     from wellkept.sessions.ports import Sessions
@@ -102,7 +102,7 @@ class Figures(Struct, frozen=True):
     def as_json(self) -> dict[str, JSON]:
         """Return the shares of right answers by kind, how often the search abstained, and its latency."""
         answered, absent = self.of(), self.of(Kind.ABSENT.value)
-        times = sorted(1_000 * one.seconds for one in self.outcomes.values())
+        times = sorted(1_000 * outcome.seconds for outcome in self.outcomes.values())
         return {
             "kinds": {kind.value: _score(self.of(kind.value)) for kind in Kind if kind is not Kind.ABSENT},
             "all": _score(answered),
@@ -213,7 +213,6 @@ def evaluate(caller: Caller, *, compare: str | None = None, cases: int = DEFAULT
 def _check_assignment(text: str) -> tuple[str, str]:
     """Return a setting of the search and its value; raises UsageError for anything else."""
     from wellkept.config.settings import Settings, from_text, known_keys, nearest, put
-    from wellkept.core.settings import InvalidSetting, build
 
     key, equals, value = (part.strip() for part in text.partition("="))
     keys = [name for name in known_keys() if name.startswith(_OF_SEARCH)]
@@ -340,8 +339,6 @@ def _last_file(caller: Caller) -> Path:
 
 def _read_last(caller: Caller, current: Figures, settings: Mapping[str, str]) -> LastRun | None:
     """Return the last run of this user beside the current one; None if there is none that can be read."""
-    from wellkept.storage.files import read_bytes
-
     try:
         stored = json.loads(read_bytes(_last_file(caller)) or b"null")
         ranks: dict[str, int] = {str(key): int(rank) for key, rank in stored["ranks"].items()}
@@ -361,9 +358,6 @@ def _read_last(caller: Caller, current: Figures, settings: Mapping[str, str]) ->
 
 def _write_last(caller: Caller, current: Figures, settings: Mapping[str, str], now: float, notes: list[str]) -> None:
     """Store the figures for the next run; where that fails, only the comparison is lost."""
-    from wellkept.core.text import dumps
-    from wellkept.storage.files import make_folder, write_atomically
-
     file = _last_file(caller)
     ranks: dict[str, JSON] = {key: outcome.rank for key, outcome in current.outcomes.items()}
     value: dict[str, JSON] = {"when": now, "settings": settings, "figures": current.as_json(), "ranks": ranks}

@@ -37,7 +37,7 @@ def test_replies_have_the_same_values_in_every_language(code):
 
 def test_every_reply_is_said_somewhere():
     """A text that nobody says would rot in five languages."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in Path(agent.__path__[0]).glob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(agent.__path__[0]).rglob("*.py"))
 
     assert [
         name

@@ -24,13 +24,13 @@ inside: zu W = on W
     "search.toml": r"""
 [questions]
 of_asker = '''\bmi\b'''
-
-[corrections]
+""",
+    "facts.toml": r"""
 lead = '''(?:nok)\b[\s,.:;!–-]*'''
 change = '''\bnun\b'''
 value = '''\bestu\b'''
 
-[[corrections.relations]]
+[[relations]]
 name = "residence"
 said = '''\bmi logu\b'''
 asked = '''\bkwo mi logu\b'''
@@ -64,7 +64,8 @@ from wellkept.agent.without_model.intents import classify, read
 from wellkept.languages.dates import parse_moment
 from wellkept.languages.language import find_language, list_codes
 from wellkept.languages.language import stop_words
-from wellkept.sessions.search.corrections import Statement, complete, find_superseded
+from wellkept.facts.chronology import Statement, find_superseded
+from wellkept.facts.replies import complete
 from wellkept.sessions.search.periods import read_period
 from wellkept.core.search import SearchRequest
 from wellkept.languages.questions import is_asking

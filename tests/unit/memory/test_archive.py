@@ -1,6 +1,7 @@
 """Nothing that a person orders is lost: a full page moves its least useful entries to an archive that answers read."""
 
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ from hypothesis import strategies as st
 
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import SourceName
+from wellkept.core.text import dumps
 from wellkept.memory.history import History, restore, undo, view_page
+from wellkept.memory.merge import apply_merge, plan_merge
 from wellkept.memory.page import Add, Author, Page, Replace, Room, Target, apply_edits, replay
+from wellkept.memory.rewrite import export_pages, import_pages
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import MemoryStore
 
@@ -208,3 +212,29 @@ def test_a_pin_is_no_change_of_the_entry(make_store):
     assert store.ledger.last_change(Target.MEMORY, "one") == 1
     assert History(store).gap(Target.MEMORY) is None
     assert replay(History(store).rows(Target.MEMORY)) == ("one",)
+
+
+def test_an_export_holds_the_archive_and_an_import_brings_it_back(make_store, tmp_path):
+    """Not onto the page: to the archive, where undo takes it away again."""
+    store = make_store(memory_char_limit=9)
+    store.apply_all("memory", (Add("aaa"), Add("bbbbbb")))
+    text = dumps(export_pages(store).as_json())
+
+    with closing(MemoryStore(tmp_path / "other")) as other:
+        (imported, _) = import_pages(other, text).values()
+
+        assert (other.entries("memory"), other.archived("memory")) == (["bbbbbb"], ["aaa"])
+        assert not isinstance(undo(other, group_id=imported.group_id), Refused)
+        assert (other.entries("memory"), other.archived("memory")) == ([], [])
+
+
+def test_a_merge_brings_what_had_made_room_elsewhere(make_store, tmp_path):
+    """To the archive here; repeating it changes nothing."""
+    with closing(MemoryStore(tmp_path / "other", MemorySettings(memory_char_limit=9))) as other:
+        other.apply_all("memory", (Add("aaa"), Add("bbbbbb")))
+        store = make_store()
+        for _ in range(2):
+            apply_merge(store, other, Target.MEMORY, Author(origin="restore"))
+
+        assert (store.entries("memory"), store.archived("memory")) == (["bbbbbb"], ["aaa"])
+        assert plan_merge(store, other, Target.MEMORY).changes_nothing

@@ -9,7 +9,7 @@ from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.tools import ToolContext
 from wellkept.memory.page import Add, Target
-from wellkept.operations.pages import edit_entry
+from wellkept.operations.memory import edit_entry
 from wellkept.operations.recall import BLOCK_CHARS, Recipient, build_start_block, read_question, recall_for_prompt
 
 START = 1_790_000_000.0
@@ -208,3 +208,16 @@ def test_what_made_room_is_in_the_answer_of_the_search_tool(archived):
     hit = search.call({"query": "dentist name"}, ToolContext())
     assert [entry["text"] for entry in hit["archive"]] == ["The dentist is Dr Okafor"]
     assert "archive" not in search.call({"query": "lighthouse keeper"}, ToolContext())
+
+
+def test_what_no_longer_holds_is_not_recalled(caller):
+    """Unless the question asks for the past."""
+    talk(caller, "a", "The gate code of the garden is 4711.")
+    talk(caller, "b", "The gate code of the garden is 4712 now.")
+
+    now = recall_for_prompt(caller, "What is the gate code of the garden?", Recipient())
+    before = recall_for_prompt(caller, "What was the gate code of the garden before?", Recipient())
+
+    assert "4712" in now.text
+    assert "4711" not in now.text
+    assert "4711" in before.text

@@ -47,11 +47,11 @@ from wellkept.agent.without_model.statements import (
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.provenance import quote
 from wellkept.core.text import WORD
+from wellkept.facts.replies import begins_correction, is_bare_correction
 from wellkept.languages.language import Language, detect
 from wellkept.memory.approval import Approvals, Pending
 from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore
-from wellkept.sessions.search.corrections import begins_correction, is_bare_correction
 
 QUESTION_CHARS = 1_000
 """For a longer message, only this many characters at its start and end are searched for."""

@@ -15,8 +15,8 @@ from wellkept.core.messages import Role
 from wellkept.core.provenance import find_typed, read_source
 from wellkept.core.text import JSON
 from wellkept.core.values import JsonStruct
+from wellkept.facts.replies import begins_correction
 from wellkept.languages.language import list_codes
-from wellkept.sessions.search.corrections import begins_correction
 
 if TYPE_CHECKING:
     from wellkept.agent.conversation import Conversation

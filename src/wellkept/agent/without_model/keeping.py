@@ -15,12 +15,13 @@ from wellkept.agent.without_model.passages import MIN_SCORE, Passage, relevances
 from wellkept.agent.without_model.statements import Kind, Statement, name_subject, strip_correction, tidy
 from wellkept.core.errors import KeptError, NotFound, Reason, Refused
 from wellkept.core.ids import OWNER, SessionId, SourceName
+from wellkept.facts.chronology import Statement as Said
+from wellkept.facts.chronology import replaces
+from wellkept.facts.replies import begins_correction
 from wellkept.memory.approval import Approvals, Pending
 from wellkept.memory.page import Add, Author, Replace, Target
 from wellkept.memory.store import MemoryStore, Outcome, rules_in
 from wellkept.security.secrets import redact
-from wellkept.sessions.search.corrections import Statement as Said
-from wellkept.sessions.search.corrections import begins_correction, corrects
 
 if TYPE_CHECKING:
     from wellkept.languages.language import Language
@@ -312,7 +313,7 @@ def _takes_place_of(statement: Statement, text: str) -> bool:
     """Whether a statement corrects a text: the person said so, or it tells another value of the same thing."""
     if statement.instead and text != statement.text and tidy(text) == tidy(statement.instead):
         return True
-    return corrects(Said(text, 0.0), Said(statement.text, time.time()))
+    return replaces(Said(text, 0.0), Said(statement.text, time.time()))
 
 
 def find_unwanted(

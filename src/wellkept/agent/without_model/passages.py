@@ -19,13 +19,14 @@ from wellkept.core.messages import Role, StoredMessage
 from wellkept.core.provenance import message_source, quote
 from wellkept.core.search import FoundMessage, SearchRequest
 from wellkept.core.text import UNSPACED, WORD, one_line, split_pairs, strip_accents
+from wellkept.facts.chronology import Statement, find_superseded
+from wellkept.facts.relations import find_relation, is_about_another_thing
 from wellkept.languages.language import join_expressions, list_languages, stop_words
 from wellkept.languages.questions import is_asking
 from wellkept.memory.history import History
 from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.ports import Readable
-from wellkept.sessions.search.corrections import Statement, find_relation, find_superseded, is_about_another_thing
 
 MIN_SHARE_OF_BEST = 0.6
 """Other passages are shown when they reach this share of the best score."""

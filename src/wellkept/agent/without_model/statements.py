@@ -12,6 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.core.text import WORD
+from wellkept.facts.chronology import Statement as Said
+from wellkept.facts.chronology import replaces
+from wellkept.facts.replies import complete, find_lead
 from wellkept.languages.dates import weekday_patterns
 from wellkept.languages.language import (
     READ_CHARS,
@@ -24,8 +27,6 @@ from wellkept.languages.language import (
     split,
 )
 from wellkept.memory.page import Target
-from wellkept.sessions.search.corrections import Statement as Said
-from wellkept.sessions.search.corrections import complete, corrects, list_corrections
 
 _MOST_WORDS: Final = 5
 """A correction with more words is a separate statement."""
@@ -113,8 +114,7 @@ def correct_value(earlier: str, later: str, spoken: Language) -> str | None:
 
 def strip_correction(text: str) -> str:
     """Return a text without the words that begin a correction: "no," or "actually"."""
-    leads = (one.lead.match(text) for one in list_corrections())
-    return text[max((lead.end() for lead in leads if lead is not None), default=0) :].strip() or text
+    return text[find_lead(text) :].strip() or text
 
 
 def _replace_number(earlier: str, value: str, number: re.Pattern[str]) -> str | None:
@@ -209,7 +209,7 @@ def name_subject(earlier: str, later: str) -> str | None:
     subject = subjects.match(before)
     if subject is None or pronouns.match(later) is None:
         return None
-    if not corrects(Said(before, 0.0, "here", 1), Said(later, 1.0, "here", 2)):
+    if not replaces(Said(before, 0.0, "here", 1), Said(later, 1.0, "here", 2)):
         return None
     rest = later.strip().rstrip(".!。\uff01")
     return pronouns.sub(f"{subject['subject']} " if subject["subject"] else subject["unspaced"], rest, count=1)

@@ -25,7 +25,7 @@ from wellkept.core.errors import KeptError, StorageError, Unreadable
 from wellkept.core.provenance import UNSTATED
 from wellkept.core.text import JSON
 from wellkept.memory.store import FILE_NAMES
-from wellkept.operations import pages
+from wellkept.operations import memory
 
 if TYPE_CHECKING:
     from wellkept.agent.turn import Answer, SavedEntry
@@ -150,13 +150,13 @@ def _greet(caller: "Caller", model: str | None, *, incognito: bool) -> None:
 
 def _report_pages(caller: "Caller", *, has_model: bool) -> None:
     """Name the unreadable pages, unless building the prompt for a model reports them, and count pending writes."""
-    for page in () if has_model else pages.list_pages(caller):
+    for page in () if has_model else memory.list_pages(caller):
         try:
-            pages.read_page(caller, page)
+            memory.read_page(caller, page)
         except Unreadable as error:
             name = FILE_NAMES.get(page, "the page of the project")
             note(f"kept: continuing without {name}: {error.message}\n  next: {error.remedy}")
-    waiting = len(pages.list_pending(caller))
+    waiting = len(memory.list_pending(caller))
     if waiting:
         note(f"{count_noun(waiting, 'memory write')} pending: /memory pending")
 

@@ -24,7 +24,7 @@ from wellkept.core.events import (
 )
 from wellkept.core.messages import Usage
 from wellkept.core.text import printable
-from wellkept.operations import pages
+from wellkept.operations import memory
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -299,13 +299,13 @@ def status_line(caller: "Caller", agent: "Agent", screen: "Screen") -> str:
     share = f", {usage.cache_read_tokens * 100 // usage.prompt_tokens} % from cache" if usage.prompt_tokens else ""
     tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
     cost = [f"${screen.cost:.4f}"] if screen.cost else []
-    fill = ", ".join(f"{page.value} {_describe_fill(caller, page)}" for page in pages.list_pages(caller))
+    fill = ", ".join(f"{page.value} {_describe_fill(caller, page)}" for page in memory.list_pages(caller))
     return wrap_parts([model.name if model is not None else "none", tokens, *cost, fill], get_terminal_size().columns)
 
 
 def _describe_fill(caller: "Caller", target: "Target") -> str:
     try:
-        return f"{pages.read_page(caller, target).percent} %"
+        return f"{memory.read_page(caller, target).percent} %"
     except StorageError:  # the line is drawn after every key; the commands report what is wrong with the page
         return "unreadable"
 

@@ -9,7 +9,7 @@ from wellkept.cli.chat.screen import Screen, status_line
 from wellkept.cli.commands.memory import show_page
 from wellkept.cli.terminal import indent_lines, note, say
 from wellkept.core.errors import UsageError
-from wellkept.operations.pages import PageViews
+from wellkept.operations.memory import PageViews
 from wellkept.operations.slash_commands import (
     Call,
     LoadedSkill,

@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept import importing
+from wellkept import imports
 from wellkept.app import Caller
 from wellkept.cli.commands.imports import show_report
 from wellkept.cli.terminal import (
@@ -36,8 +36,8 @@ from wellkept.core.text import JSON
 if TYPE_CHECKING:
     from wellkept.connect.connect import ConnectOptions, ConnectPlan
     from wellkept.connect.status import ClientStatus
-    from wellkept.importing.report import ImportReport
-    from wellkept.importing.sources import FoundSource
+    from wellkept.imports.run import ImportReport
+    from wellkept.imports.sources import FoundSource
 
 _ACTIONS = ("status", "pause", "resume")
 
@@ -267,7 +267,7 @@ def _count(found: "FoundSource") -> str:
 
 
 def _import(caller: Caller, found: "FoundSource") -> "list[ImportReport]":
-    report = importing.run.run_import(caller, found)
+    report = imports.run.run_import(caller, found)
     if isinstance(report, Refused):
         note(f"{found.source}: {report.error}")
         return []

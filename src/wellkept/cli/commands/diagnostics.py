@@ -258,7 +258,7 @@ def usage(
 ) -> None:
     """Show tokens sent, cached and received, and the cost."""
     with open_caller() as caller:
-        report = operations.usage.report_usage(caller, by=by, days=days, session=session)
+        report = operations.models.report_usage(caller, by=by, days=days, session=session)
     show_json(report, as_json=as_json)
     if report.total is None:
         note("no model calls yet")

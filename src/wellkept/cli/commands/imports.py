@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from wellkept import importing
+from wellkept import imports
 from wellkept.cli.terminal import (
     JsonFlag,
     YesFlag,
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wellkept.app import Caller
-    from wellkept.importing.openclaw import Cleanup
-    from wellkept.importing.report import ImportReport
-    from wellkept.importing.sources import FoundSource, ImportChoices
-    from wellkept.importing.undo import UndoneImport
+    from wellkept.imports.openclaw import Cleanup
+    from wellkept.imports.run import ImportReport
+    from wellkept.imports.sources import FoundSource, ImportChoices
+    from wellkept.imports.undo import UndoneImport
 
 _WATCH_SECONDS = 1.0
 _PARTIAL = 3
@@ -53,9 +53,9 @@ def register(program: typer.Typer) -> None:
 
 
 def _complete(incomplete: str) -> list[str]:
-    from wellkept.importers.port import SOURCES
+    from wellkept.formats.port import SOURCES
 
-    return [name for name in (*SOURCES, importing.sources.ALL, _LIST, _UNDO) if name.startswith(incomplete)]
+    return [name for name in (*SOURCES, imports.sources.ALL, _LIST, _UNDO) if name.startswith(incomplete)]
 
 
 def import_(  # the options of a command
@@ -96,7 +96,7 @@ def import_(  # the options of a command
     output, injected memory, other machine-written text, and `<private>…</private>` are left out.
     `kept import undo ID` undoes an import.
     """
-    from wellkept.importing.sources import ImportChoices
+    from wellkept.imports.sources import ImportChoices
 
     given = {
         "preset": preset,
@@ -136,7 +136,7 @@ class Wanted(Struct, frozen=True):
 
 def import_sources(caller: "Caller", wanted: Wanted) -> None:
     """Find, preview, ask, import and report; without a source, list what was found."""
-    everything = importing.sources.ALL
+    everything = imports.sources.ALL
     if wanted.source is None and wanted.place is not None:
         unnamed = Refused(Reason.INVALID, "--source needs the name of a program", "kept import codex --source PATH")
         refuse(unnamed, as_json=wanted.as_json, code=2)
@@ -144,7 +144,7 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
         caller.app.preview_only()
     start = moment(wanted.since, now=time.time()) if wanted.since is not None else 0.0
     name = wanted.source or everything
-    sources = importing.sources.find_sources(
+    sources = imports.sources.find_sources(
         caller, name, wanted.place, since=start, options=wanted.options, choices=wanted.choices
     )
     if isinstance(sources, Refused):
@@ -203,7 +203,7 @@ def _refuse_empty(sources: "Sequence[FoundSource]", *, as_json: bool) -> None:
 def _import(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportReport":
     yes = wanted.yes or wanted.watch
     if wanted.dry_run or not yes:
-        preview = importing.run.preview_import(caller, found, wanted.choices)
+        preview = imports.run.preview_import(caller, found, wanted.choices)
         if not wanted.as_json:
             show_report(preview)
         if wanted.dry_run:
@@ -214,7 +214,7 @@ def _import(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportRe
             return preview
         if not confirm(f"import this from {found.source}?", yes=yes):
             fail("nothing was imported")
-    report = expect(importing.run.run_import(caller, found, wanted.choices), as_json=wanted.as_json)
+    report = expect(imports.run.run_import(caller, found, wanted.choices), as_json=wanted.as_json)
     if not wanted.as_json:
         show_report(report)
     return report
@@ -250,14 +250,14 @@ def _show_pairs(name: str, pairs: "Sequence[tuple[str, str]]") -> None:
 
 
 def _list_imports(caller: "Caller", *, as_json: bool) -> None:
-    imports = importing.undo.list_imports(caller)
+    listed = imports.undo.list_imports(caller)
     if as_json:
-        print_json(imports.as_json())
+        print_json(listed.as_json())
         return
-    if not imports.runs:
+    if not listed.runs:
         say("no imports")
         return
-    for run in imports.runs:
+    for run in listed.runs:
         state = "undone" if run.undone is not None else "" if run.finished is not None else "interrupted"
         parts = [f"{run.id}  {from_epoch(run.started):%Y-%m-%d %H:%M}  {run.source:<12}"]
         sessions, entries = run.counts.get("sessions"), run.counts.get("entries")
@@ -271,14 +271,14 @@ def _list_imports(caller: "Caller", *, as_json: bool) -> None:
 def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     if import_id is None:
         refuse(Refused(Reason.INVALID, "no import named", "`kept import list` shows the ids"), as_json=as_json, code=2)
-    preview = expect(importing.undo.undo_import(caller, import_id, is_preview=True), as_json=as_json)
+    preview = expect(imports.undo.undo_import(caller, import_id, is_preview=True), as_json=as_json)
     if not as_json:
         _show_undo(preview)
     done = preview
     if not dry_run:
         if not confirm("undo all of this?", yes=yes):
             fail("nothing was changed")
-        done = expect(importing.undo.undo_import(caller, import_id), as_json=as_json)
+        done = expect(imports.undo.undo_import(caller, import_id), as_json=as_json)
         if not as_json:
             _show_undo(done)
     if as_json:
@@ -297,7 +297,7 @@ def _show_undo(result: "UndoneImport") -> None:
 
 def _watch(caller: "Caller", names: list[str], place: Path | None) -> None:
     """Follow the transcripts until the person stops it."""
-    watch = importing.run.Watch(caller, names, place)
+    watch = imports.run.Watch(caller, names, place)
     note(f"watching {', '.join(names)}; stop with Ctrl-C")
     while True:
         for client, path, added in watch.step():
@@ -333,7 +333,7 @@ def migrate(
     as_json: JsonFlag = False,
 ) -> None:
     """Import everything from OpenClaw; same as `kept import openclaw`."""
-    from wellkept.importing.sources import ImportChoices
+    from wellkept.imports.sources import ImportChoices
 
     options = {"preset": preset}
     if workspace_target is not None:
@@ -354,14 +354,14 @@ def clean_up(
 ) -> None:
     """Rename the folders of OpenClaw, so that nothing uses them any more; renaming them back undoes that."""
     with open_caller() as caller:
-        plan = expect(importing.openclaw.preview_cleanup(caller, place), as_json=as_json, code=1)
+        plan = expect(imports.openclaw.preview_cleanup(caller, place), as_json=as_json, code=1)
         if not as_json:
             _show_cleanup(plan)
         done = plan
         if not dry_run:
             if not confirm(f"rename {count_noun(len(plan.renamings), 'folder')}?", yes=yes):
                 fail("nothing was renamed")
-            done = importing.openclaw.run_cleanup(caller, plan)
+            done = imports.openclaw.run_cleanup(caller, plan)
             if not as_json:
                 _show_cleanup(done)
         if as_json:

@@ -41,7 +41,7 @@ from wellkept.core.regular_files import load_text
 from wellkept.core.text import JSON
 from wellkept.forgetting import requests as forget_requests
 from wellkept.memory.page import ENTRY_DELIMITER, Add, Edit, EditRecord, Remove, Replace, Target, preview
-from wellkept.operations import pages
+from wellkept.operations import memory
 
 if TYPE_CHECKING:
     from wellkept.memory.approval import Rejected
@@ -93,7 +93,7 @@ def show(
 ) -> None:
     """Print the pages as they are on disk now."""
     with open_caller() as caller:
-        shown = pages.show_pages(caller, target, with_metadata=long)
+        shown = memory.show_pages(caller, target, with_metadata=long)
     if as_json:
         print_json(shown.as_json())
     else:
@@ -214,7 +214,7 @@ def unpin(
 def _pin(which: str, target: Target | None, *, is_pinned: bool, as_json: bool) -> None:
     page = target or Target.MEMORY
     with open_caller() as caller:
-        outcome = pages.pin_entry(caller, which, page, is_pinned=is_pinned)
+        outcome = memory.pin_entry(caller, which, page, is_pinned=is_pinned)
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
 
 
@@ -229,8 +229,8 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
         if is_asked and isinstance(edit, Add):
             edit = _ask_about_contradicted(caller, edit, page)
         outcome = ask_if_held(
-            pages.edit_entry(caller, edit, page, allow=allowed),
-            lambda held: pages.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
+            memory.edit_entry(caller, edit, page, allow=allowed),
+            lambda held: memory.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
             yes=yes,
         )
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
@@ -242,7 +242,7 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
 
 def _ask_about_contradicted(caller: Caller, edit: Add, page: Target) -> Edit:
     """Ask what becomes of the first entry that may say another value of the same thing; return the edit."""
-    for old in pages.find_contradicted(caller, edit.text, page)[:1]:
+    for old in memory.find_contradicted(caller, edit.text, page)[:1]:
         note(f"The page says already: {old}")
         while True:
             match ask("replace it, keep both, or cancel? (r/k/c)", default="k").strip().casefold()[:1]:
@@ -280,7 +280,7 @@ def _check_rules(names: list[str]) -> None:
 def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the blocks exactly as a new session would get them."""
     with open_caller() as caller:
-        snapshot = pages.render_snapshot(caller, target)
+        snapshot = memory.render_snapshot(caller, target)
     show_json(snapshot, as_json=as_json)
     blocks = [block for block in snapshot.blocks.values() if block is not None]
     if blocks:
@@ -321,7 +321,7 @@ def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, undo_hint: str 
 def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """List the pending writes."""
     with open_caller() as caller:
-        waiting = pages.list_pending(caller, target)
+        waiting = memory.list_pending(caller, target)
         requests = forget_requests.list_requests(caller) if target is None else []
     if as_json:
         print_json([item.as_json() for item in (*waiting, *requests)])
@@ -365,6 +365,35 @@ def propose(
         say(complete_hint(f"{len(done.facts)} proposed{more}. `kept memory approve ID`, `approve all` or `reject ID`."))
 
 
+@app.command()
+def check(
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="FOLDER", help="A folder of the project, instead of this one.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Propose nothing.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare the page of a project with its files and git, and propose to remove entries of which all is gone.
+
+    Nothing of the project is run or changed, and a removal needs your approval.
+    """
+    from wellkept.operations import projectfacts
+
+    with open_caller() as caller:
+        checked = (projectfacts.check_project if dry_run else projectfacts.propose_retirements)(caller, project)
+    if as_json:
+        print_json(checked.as_json())
+        return
+    for entry in checked.entries:
+        say(f"{entry.verdict or '-':8}  {on_one_line(entry.text)}")
+        for finding in entry.findings:
+            say(f"          {finding.line}")
+    said = sum(bool(entry.findings) for entry in checked.entries)
+    say(f"{count_noun(len(checked.entries), 'entry', 'entries')}, {said} with a verdict.")
+    for pending in checked.proposed:
+        say(complete_hint(f"{pending.id}  proposed for removal: `kept memory approve {pending.id}` or `reject`"))
+
+
 @app.command("confirm")
 def confirm_(
     text: Annotated[str | None, typer.Argument(help="A part of the entry.", metavar="[TEXT]")] = None,
@@ -378,7 +407,7 @@ def confirm_(
     if (text is None) is (origin is None):
         raise UsageError("no entries are named", "give a part of one entry, or --origin SOURCE")
     with open_caller() as caller:
-        done = expect(pages.confirm_entries(caller, text, origin=origin, target=target), as_json=as_json)
+        done = expect(memory.confirm_entries(caller, text, origin=origin, target=target), as_json=as_json)
     show_json(done, as_json=as_json)
     for page, entry in done.entries:
         say(f"Confirmed on {page.value}: {entry}")
@@ -397,7 +426,7 @@ def approve(
         if request is not None:
             _approve_request(caller, request, yes=yes, as_json=as_json)
             return
-        _decide(caller, pending_id, target, pages.approve, lambda done: show_outcome(done, as_json=as_json))
+        _decide(caller, pending_id, target, memory.approve, lambda done: show_outcome(done, as_json=as_json))
 
 
 @app.command()
@@ -420,7 +449,7 @@ def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: Json
             else:
                 say(f"Rejected {request.id}: {request.summary}")
             return
-        _decide(caller, pending_id, target, pages.reject, show)
+        _decide(caller, pending_id, target, memory.reject, show)
 
 
 def _approve_request(caller: Caller, request: "forget_requests.ForgetRequest", *, yes: bool, as_json: bool) -> None:
@@ -447,7 +476,7 @@ def _decide(
     show: Callable[[T | Refused], None],
 ) -> None:
     """Decide each chosen write and show the outcome; a refused one does not stop the others."""
-    chosen = pages.choose_pending(caller, which, target)
+    chosen = memory.choose_pending(caller, which, target)
     if isinstance(chosen, Refused):
         show(chosen)
         return
@@ -477,7 +506,7 @@ def log(
     """List edits, newest first."""
     with open_caller() as caller:
         after = moment(since, now=caller.app.clock.now().timestamp()) if since else 0.0
-        edits = pages.read_log(caller, target=target, since=after, group_id=review)
+        edits = memory.read_log(caller, target=target, since=after, group_id=review)
     show_json(edits, as_json=as_json)
     if not edits.records:
         note("no matching edits" if edits.is_filtered else "no edits yet")
@@ -499,7 +528,7 @@ def _line(row: EditRecord, *, text: str) -> str:
 def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Show what one edit changed."""
     with open_caller() as caller:
-        row = pages.read_edit(caller, ledger_id, target)
+        row = memory.read_edit(caller, ledger_id, target)
     show_json(row, as_json=as_json)
     when = f"{from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}"
     say(f"edit {row.id} on {row.target.value}, {when}, by {row.origin}{_tell_source(row.source)}")
@@ -517,7 +546,7 @@ def undo(
 ) -> None:
     """Undo an edit; repeat it to undo earlier ones; undoing an undo restores it."""
     with open_caller() as caller:
-        result = pages.undo(caller, ledger_id=ledger_id, group_id=review, target=target)
+        result = memory.undo(caller, ledger_id=ledger_id, group_id=review, target=target)
         if isinstance(result, Refused):
             show_outcome(result, as_json=as_json)
             return
@@ -536,7 +565,7 @@ def at(
 ) -> None:
     """Print the pages as they were at a moment."""
     with open_caller() as caller:
-        past = pages.read_pages_at(caller, moment(time, now=caller.app.clock.now().timestamp()), target)
+        past = memory.read_pages_at(caller, moment(time, now=caller.app.clock.now().timestamp()), target)
     show_json(past, as_json=as_json)
     for page, entries in past.pages.items():
         say(page.value)
@@ -552,7 +581,7 @@ def search(
 ) -> None:
     """Search the archive: what was removed, replaced or displaced."""
     with open_caller() as caller:
-        hits = pages.search_archive(caller, " ".join(words), target)
+        hits = memory.search_archive(caller, " ".join(words), target)
     show_json(hits, as_json=as_json)
     records = hits.records
     for row in records:
@@ -564,7 +593,7 @@ def search(
 def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
     with open_caller() as caller:
-        show_outcome(pages.restore(caller, ledger_id, target), as_json=as_json)
+        show_outcome(memory.restore(caller, ledger_id, target), as_json=as_json)
 
 
 @app.command()
@@ -572,9 +601,9 @@ def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag 
     """Repair an unreadable page, one that another program changed, and damaged rows of the ledger."""
     with open_caller() as caller:
         done: dict[str, JSON] = {
-            page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in pages.list_pages(caller, target)
+            page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in memory.list_pages(caller, target)
         }
-        ledger = pages.repair_ledger(caller)
+        ledger = memory.repair_ledger(caller)
     if ledger.rebuilt or ledger.marked or ledger.put_aside:
         done["ledger"] = ledger.as_json()
     if as_json:
@@ -593,14 +622,14 @@ def _repair(caller: Caller, page: Target, *, yes: bool, as_json: bool) -> dict[s
         if not as_json:
             say(text)
 
-    proposal = pages.propose_repair(caller, page)
+    proposal = memory.propose_repair(caller, page)
     if not proposal.is_needed:
         tell(f"{page.value}: nothing to repair")
         return {"success": True, "needed": False}
     tell(_diff(page, proposal))
     if not confirm(f"Write this {page.value} page?", yes=yes):
         fail("nothing was changed", code=1)
-    done = expect(pages.repair_page(caller, page, proposal), as_json=as_json)
+    done = expect(memory.repair_page(caller, page, proposal), as_json=as_json)
     assert done.outcome is not None
     entries = count_noun(done.outcome.entry_count, "entry", "entries")
     tell(f"{page.value}: repaired, {entries}, {len(done.archived)} archived")
@@ -628,9 +657,9 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 
     page = target or Target.MEMORY
     with open_caller() as caller:
-        before = pages.read_page(caller, page)
+        before = memory.read_page(caller, page)
         text, file = edit_text(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
-        written = partial(pages.replace_page, caller, page, text, before=before)
+        written = partial(memory.replace_page, caller, page, text, before=before)
         outcome = ask_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
     if isinstance(outcome, Refused):
         note(f"your text is in {file}")
@@ -643,10 +672,10 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Empty the pages; every entry stays in the archive, and `undo` restores them."""
     with open_caller() as caller:
-        count = pages.count_entries(caller, target)
+        count = memory.count_entries(caller, target)
         if not confirm(f"Remove {count_noun(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
-        done = expect(pages.reset_pages(caller, target), as_json=as_json)
+        done = expect(memory.reset_pages(caller, target), as_json=as_json)
     show_json(done, as_json=as_json)
     for page, outcome in done.outcomes.items():
         removed = len(outcome.change.steps)
@@ -658,7 +687,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
 def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the pages as JSON, for `kept memory import`."""
     with open_caller() as caller:
-        print_json(pages.export_pages(caller, target).as_json())
+        print_json(memory.export_pages(caller, target).as_json())
     _ = as_json  # the export is JSON either way; the flag is accepted because every command takes it
 
 
@@ -676,7 +705,7 @@ def import_(
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file!r}: {why}", "give an export or a page file in UTF-8") from error
     with open_caller() as caller:
-        imported = pages.import_pages(caller, text, target, keep_held=yes)
+        imported = memory.import_pages(caller, text, target, keep_held=yes)
     if as_json:
         print_json({page.value: done.as_json() for page, done in imported.items()})
     for page, done in imported.items():

@@ -207,7 +207,7 @@ def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, 
 def _load(caller: Caller, name: str, *, yes: bool) -> "MemoryProvider":
     """Load the provider, and install its packages only if nothing else is missing."""
     from wellkept.providers.hooks import close_provider
-    from wellkept.providers.manifest import install
+    from wellkept.providers.plugins import install
 
     check = operations.providers.check_provider(caller, name)
     if check.problem:

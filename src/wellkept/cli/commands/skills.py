@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wellkept.app import Caller
-    from wellkept.operations.skill_hub import Offers
+    from wellkept.operations.skills import Offers
     from wellkept.skills.changes import Changed
     from wellkept.skills.curator.consolidate import Plan
     from wellkept.skills.hub.hub import Prepared
@@ -330,7 +330,7 @@ def browse(
 ) -> None:
     """List the skills at a source. Uses the network when the source is remote."""
     with open_caller() as caller:
-        found = operations.skill_hub.browse(caller, source)
+        found = operations.skills.browse(caller, source)
     _show_offers(found, as_json=as_json)
 
 
@@ -342,7 +342,7 @@ def search(
 ) -> None:
     """Search the sources of skills.hub_sources, or one source. Uses the network when a source is remote."""
     with open_caller() as caller:
-        offers = operations.skill_hub.search(caller, query, source)
+        offers = operations.skills.search(caller, query, source)
     _show_offers(offers, as_json=as_json)
 
 
@@ -370,7 +370,7 @@ def install(
 ) -> None:
     """Install a skill after confirmation; it is fetched to quarantine, checked, and what it may do is shown first."""
     with open_caller() as caller:
-        prepared = expect(operations.skill_hub.prepare(caller, source, skill=skill), as_json=as_json)
+        prepared = expect(operations.skills.prepare(caller, source, skill=skill), as_json=as_json)
         _install(caller, prepared, category=category, force=force, yes=yes, as_json=as_json)
 
 
@@ -393,7 +393,7 @@ def _install(caller: "Caller", prepared: "Prepared", *, category: str, force: bo
     remedy = "read the findings above; --force accepts this skill, --yes alone does not" if yes else "give --yes"
     if not blocked and not confirm(f"install {prepared.package.name!r}?", yes=agreed, remedy=remedy):
         raise typer.Exit(1)
-    show_change(operations.skill_hub.install(caller, prepared, category=category, force=force), as_json=as_json)
+    show_change(operations.skills.install(caller, prepared, category=category, force=force), as_json=as_json)
 
 
 _NOTHING_FOUND = "do nothing that the scan detects (network, programs, files, variables, packages, rights)"
@@ -408,8 +408,8 @@ def update(
 ) -> None:
     """Fetch installed skills again and install new versions. Uses the network when the source is remote."""
     with open_caller() as caller:
-        for skill in [name] if name else operations.skill_hub.list_installed(caller):
-            prepared = operations.skill_hub.prepare_update(caller, skill, force=force)
+        for skill in [name] if name else operations.skills.list_installed(caller):
+            prepared = operations.skills.prepare_update(caller, skill, force=force)
             if prepared is None:
                 note(f"{skill} is up to date")
             elif isinstance(prepared, Refused):
@@ -424,7 +424,7 @@ def update(
 def remove(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Move an installed skill to the archive and forget its source."""
     with open_caller() as caller:
-        removed = operations.skill_hub.remove(caller, name)
+        removed = operations.skills.remove(caller, name)
     show_change(removed, as_json=as_json)
 
 
@@ -432,7 +432,7 @@ def remove(name: NameArgument, as_json: JsonFlag = False) -> None:
 def audit(as_json: JsonFlag = False) -> None:
     """Hash and scan every installed skill again; exit 1 when one differs from its lock."""
     with open_caller() as caller:
-        report = operations.skill_hub.audit(caller)
+        report = operations.skills.audit(caller)
     if as_json:
         print_json(report.as_json())
     else:

@@ -32,10 +32,10 @@ from wellkept.core.messages import (
 from wellkept.core.provenance import UNSTATED
 from wellkept.core.text import dumps
 from wellkept.core.tools import ToolSchema
+from wellkept.formats.codex import CODEX_BACKGROUND
 from wellkept.gateway.state import client_histories
 from wellkept.gateway.state.client_histories import ClientMessage, hash_message
 from wellkept.gateway.turns import Slot, Turns, Wanted
-from wellkept.importers.codex_rollout import CODEX_BACKGROUND
 from wellkept.operations import models
 
 if TYPE_CHECKING:

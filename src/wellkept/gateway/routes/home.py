@@ -12,8 +12,8 @@ from wellkept.core.values import asdict
 from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.requests import Admin, Reader, Writer, answer, json_response, offer, refusal
 from wellkept.gateway.state import pairing, tokens
-from wellkept.importing import sources as import_sources
-from wellkept.operations import conversations, doctor, models, profiles, providers, tools, upkeep, usage, users
+from wellkept.imports import sources as import_sources
+from wellkept.operations import conversations, doctor, models, profiles, providers, tools, upkeep, users
 
 router = APIRouter(prefix="/api", tags=["home"])
 
@@ -88,7 +88,7 @@ def drop_outbox(caller: Writer, provider: ProviderName = None, item_id: ItemId =
     return json_response({"dropped": providers.drop_outbox(caller, provider=provider, item_id=item_id)})
 
 
-offer(router.get, "/usage", usage.report_usage, by=usage.By, days=Annotated[int | None, Query(ge=1, le=36_500)])
+offer(router.get, "/usage", models.report_usage, by=models.By, days=Annotated[int | None, Query(ge=1, le=36_500)])
 
 
 @router.post("/forget")

@@ -21,12 +21,14 @@ from wellkept.core.provenance import Kind, Source
 from wellkept.core.text import dumps
 from wellkept.gateway.state.conversation_keys import find_session, set_session
 from wellkept.security.taint import Flow
+from wellkept.storage.connections import statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from wellkept.app.caller import Caller
 
+SQL = statements("wellkept.gateway.state", "client_histories.sql")
 _CLAIMED = Source(Kind.AGENT, "api").stored
 _HASH_BYTES = 16
 _HEX_DIGITS = 8
@@ -184,11 +186,8 @@ def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
 def _find_keys(caller: Caller, digest: bytes) -> list[str]:
     """Return the conversations with this message, the last used first."""
     with caller.database.reading() as unit:
-        sql = (
-            "SELECT key FROM conversation_keys WHERE user_id = ?1 AND key IN "
-            "(SELECT key FROM client_messages WHERE user_id = ?1 AND hash = ?2) ORDER BY last_used DESC LIMIT ?3"
-        )
-        return [str(key) for (key,) in unit.execute(sql, (caller.user, digest, _MOST_KEYS))]
+        rows = unit.execute(SQL.keys, {"user": caller.user, "hash": digest, "limit": _MOST_KEYS})
+        return [str(key) for (key,) in rows]
 
 
 def begin_conversation(caller: Caller, key: str, session_id: SessionId) -> None:
@@ -336,10 +335,9 @@ def append_messages(  # noqa: PLR0913 - the two flags say how the one conversati
 
 def _read_history(caller: Caller, key: str) -> list[ClientMessage]:
     with caller.database.reading() as unit:
-        sql = "SELECT hash, message_id FROM client_messages WHERE user_id = ? AND key = ? ORDER BY position"
         return [
             ClientMessage(bytes(digest), MessageId(int(str(number))))
-            for digest, number in unit.execute(sql, (caller.user, key))
+            for digest, number in unit.execute(SQL.history, {"user": caller.user, "key": key})
             if isinstance(digest, bytes)
         ]
 
@@ -357,11 +355,8 @@ def write_history(
 ) -> None:
     """Replace the recorded history of a key from a position on."""
     with caller.database.writing() as unit:
-        cut = "DELETE FROM client_messages WHERE user_id = ? AND key = ? AND position >= ?"
-        unit.execute(cut, (caller.user, key, start))
+        named = {"user": caller.user, "key": key}
+        unit.execute(SQL.cut, {**named, "start": start})
         for place, message in enumerate(messages, start):
-            unit.execute(
-                "INSERT INTO client_messages (user_id, key, position, hash, message_id) VALUES (?, ?, ?, ?, ?)",
-                (caller.user, key, place, message.hash, message.message_id),
-            )
+            unit.execute(SQL.add, {**named, "position": place, "hash": message.hash, "message": message.message_id})
         set_session(caller, key, session_id)

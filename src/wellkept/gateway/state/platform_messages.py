@@ -19,6 +19,7 @@ from wellkept.core.ids import SessionId, UserId
 from wellkept.core.text import dumps
 from wellkept.core.values import asdict
 from wellkept.gateway.state.conversation_keys import Chat
+from wellkept.storage.connections import statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,9 +31,7 @@ _KEEP_TEXT_SECONDS = 3_600.0
 """How long the text of an answered message is kept, so that a redelivery gets the same answer."""
 _KEEP_SECONDS = 86_400.0
 """How long an answered message is recognised; platforms deliver again for at most a day."""
-_SELECT = "SELECT platform, delivery, user_id, state, message, answer, session_id, received FROM platform_messages"
-_SELECT_ONE = f"{_SELECT} WHERE platform = ? AND delivery = ?"
-_SELECT_UNFINISHED = f"{_SELECT} WHERE state IN ('received', 'running', 'answered') ORDER BY received, delivery"
+SQL = statements("wellkept.gateway.state", "platform_messages.sql")
 
 
 class State(StrEnum):
@@ -167,8 +166,7 @@ def begin_message(caller: Caller, entry: Entry) -> Entry:
 def _insert(unit: UnitOfWork, caller: Caller, message: PlatformMessage) -> Entry:
     entry = Entry(message, caller.user, received=caller.app.clock.now().timestamp())
     unit.execute(
-        "INSERT INTO platform_messages (platform, delivery, user_id, state, received, message, answer, session_id) "
-        "VALUES (?, ?, ?, ?, ?, ?, '', '')",
+        SQL.add,
         (*entry.name, caller.user, State.RECEIVED.value, entry.received, _write(entry)),
     )
     return entry
@@ -176,14 +174,13 @@ def _insert(unit: UnitOfWork, caller: Caller, message: PlatformMessage) -> Entry
 
 def _update(unit: UnitOfWork, entry: Entry) -> None:
     unit.execute(
-        "UPDATE platform_messages SET state = ?, message = ?, answer = ?, session_id = ? "
-        "WHERE platform = ? AND delivery = ? AND user_id = ?",
+        SQL.set,
         (entry.state.value, _write(entry), entry.answer, entry.session_id or "", *entry.name, entry.user),
     )
 
 
 def _find(unit: UnitOfWork, platform: str, delivery: str) -> Entry | None:
-    rows = list(unit.execute(_SELECT_ONE, (platform, delivery)))
+    rows = list(unit.execute(SQL.one, (platform, delivery)))
     return _read_row(rows[0]) if rows else None
 
 
@@ -194,7 +191,7 @@ def _write(entry: Entry) -> str:
 def find_entry(caller: Caller, platform: str, delivery: str) -> Entry | None:
     """Return a stored message of the caller."""
     with caller.app.database.reading() as unit:
-        rows = list(unit.execute(f"{_SELECT_ONE} AND user_id = ?", (platform, delivery, caller.user)))
+        rows = list(unit.execute(SQL.own, (platform, delivery, caller.user)))
     return _read_row(rows[0]) if rows else None
 
 
@@ -210,23 +207,21 @@ def remove_message(caller: Caller, entry: Entry) -> None:
     """Remove a message that could not be answered, so that a redelivery tries again."""
     caller.require(Scope.WRITE)
     with caller.app.database.writing() as unit:
-        sql = "DELETE FROM platform_messages WHERE platform = ? AND delivery = ? AND user_id = ?"
-        unit.execute(sql, (*entry.name, caller.user))
+        unit.execute(SQL.drop, (*entry.name, caller.user))
 
 
 def list_unfinished(caller: Caller) -> list[Entry]:
     """Return the messages of all users that are not answered or whose answer was not sent, the oldest first."""
     caller.require(Scope.ADMIN)
     with caller.app.database.reading() as unit:
-        return [_read_row(row) for row in unit.execute(_SELECT_UNFINISHED)]
+        return [_read_row(row) for row in unit.execute(SQL.unfinished)]
 
 
 def count_unfinished(caller: Caller) -> int:
     """Return how many messages of all users wait for an answer or for its delivery."""
     caller.require(Scope.ADMIN)
     with caller.app.database.reading() as unit:
-        sql = "SELECT COUNT(*) FROM platform_messages WHERE state IN ('received', 'running', 'answered')"
-        return int(str(next(iter(unit.execute(sql)))[0]))
+        return int(str(next(iter(unit.execute(SQL.count_unfinished)))[0]))
 
 
 def remove_finished(caller: Caller) -> None:
@@ -234,13 +229,8 @@ def remove_finished(caller: Caller) -> None:
     caller.require(Scope.ADMIN)
     now = caller.app.clock.now().timestamp()
     with caller.app.database.writing() as unit:
-        unit.execute(
-            "UPDATE platform_messages SET message = '', answer = '' "
-            "WHERE state IN ('sent', 'failed') AND received < ? AND message <> ''",
-            (now - _KEEP_TEXT_SECONDS,),
-        )
-        sql = "DELETE FROM platform_messages WHERE state IN ('sent', 'failed') AND received < ?"
-        unit.execute(sql, (now - _KEEP_SECONDS,))
+        unit.execute(SQL.blank_finished, (now - _KEEP_TEXT_SECONDS,))
+        unit.execute(SQL.drop_finished, (now - _KEEP_SECONDS,))
 
 
 def _read_row(row: Iterable[object]) -> Entry:

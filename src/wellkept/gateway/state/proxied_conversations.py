@@ -24,6 +24,7 @@ from wellkept.gateway.state.client_histories import (
 )
 from wellkept.gateway.state.conversation_keys import find_key, find_session
 from wellkept.operations.recall import Recipient, build_start_block, find_given, recall_for_prompt
+from wellkept.storage.connections import statements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,11 +47,7 @@ _PRUNED_AT_ONCE = 200
 _MOST_ANSWERS = 50
 """How many answers of a history are checked for the first one; a longer history is recognised by its end."""
 _LEAST_WAIT_SECONDS = 0.01
-_INSERT = (
-    "INSERT INTO injections (user_id, key, place, session_id, text, created) VALUES (?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (user_id, key, place) DO UPDATE SET "
-    "session_id = excluded.session_id, text = excluded.text, created = excluded.created"
-)
+SQL = statements("wellkept.gateway.state", "proxied_conversations.sql")
 
 
 class ProxiedConversation(Struct, frozen=True):
@@ -246,7 +243,7 @@ def _build_block(caller: Caller, said: ProxiedConversation, place: bytes, recall
 
 def _recall(caller: Caller, said: ProxiedConversation, place: bytes, found: _Found) -> None:
     """Add the passages for the newest message, if the search is confident of any."""
-    from wellkept.importers.typed_text import remove_machine_blocks
+    from wellkept.formats.messages import remove_machine_blocks
     from wellkept.sessions.receipts import NewReceipt, ShownMessage
 
     recipient = Recipient(found.session_id, given=find_given(caller, (found.session_id,)), has_tools=False)
@@ -274,29 +271,26 @@ def _recall(caller: Caller, said: ProxiedConversation, place: bytes, found: _Fou
 def _read_rows(caller: Caller, key: str, place: bytes | None = None) -> dict[bytes, _Row]:
     """Return the additions of a conversation by their place, or the one at `place`."""
     with caller.database.reading() as unit:
-        sql = (
-            "SELECT place, session_id, text, created FROM injections "
-            "WHERE user_id = ?1 AND key = ?2 AND (?3 IS NULL OR place = ?3)"
-        )
+        rows = unit.execute(SQL.of_key, {"user": caller.user, "key": key, "place": place})
         return {
             bytes(found): _Row(SessionId(str(session_id)), str(text), float(str(created)))
-            for found, session_id, text, created in unit.execute(sql, (caller.user, key, place))
+            for found, session_id, text, created in rows
             if isinstance(found, bytes)
         }
 
 
 def _insert(caller: Caller, unit: UnitOfWork, key: str, session_id: SessionId, texts: Mapping[bytes, str]) -> None:
     now = caller.app.clock.now().timestamp()
+    named = {"user": caller.user, "now": now}
     for place, text in texts.items():
         stored = text
         if place.startswith(_BLOCK) and text:
             digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()[:_HASH_BYTES]
-            unit.execute(_INSERT, (caller.user, _SHARED, digest, "", text, now))
+            unit.execute(SQL.put, {**named, "key": _SHARED, "place": digest, "session": "", "text": text})
             stored = digest.hex()
-        unit.execute(_INSERT, (caller.user, key, place, session_id, stored, now))
-    old = "SELECT user_id, key, place FROM injections WHERE created < ? LIMIT ?"
-    for row in list(unit.execute(old, (now - _KEPT_SECONDS, _PRUNED_AT_ONCE))):
-        unit.execute("DELETE FROM injections WHERE user_id = ? AND key = ? AND place = ?", tuple(row))
+        unit.execute(SQL.put, {**named, "key": key, "place": place, "session": session_id, "text": stored})
+    for row in list(unit.execute(SQL.old, (now - _KEPT_SECONDS, _PRUNED_AT_ONCE))):
+        unit.execute(SQL.drop, tuple(row))
 
 
 def freeze_block(
@@ -435,8 +429,8 @@ def _set_title(caller: Caller, session_id: SessionId, messages: Sequence[Message
 
 def clean_messages(messages: Sequence[Message]) -> list[Message | None]:
     """Return the stored form of each message: without private text, machine context and results of our own tools."""
-    from wellkept.importers.message_sequence import Speech
-    from wellkept.importers.port import Said
+    from wellkept.formats.messages import Speech
+    from wellkept.formats.port import Said
 
     speech = Speech("")
     kept: list[Message | None] = []

@@ -14,7 +14,7 @@ from wellkept.gateway.requests import Admin, Reader, Writer
 from wellkept.gateway.web.charts import split_score
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, safe_address, show
 from wellkept.gateway.web.home import find_condition
-from wellkept.operations import pages, receipts, sessions
+from wellkept.operations import memory, receipts, sessions
 from wellkept.operations.sessions import list_projects
 from wellkept.sessions.receipts import Mark, ShownMessage, ShownPage
 
@@ -136,7 +136,7 @@ def show_preview(  # noqa: PLR0913, PLR0917 - the fields of the form
         projects=list_projects(caller, limit=_MOST_PROJECTS),
         prompt=prompt,
         found=given,
-        snapshot=pages.render_snapshot(caller, project=project or None),
+        snapshot=memory.render_snapshot(caller, project=project or None),
         recall=recall or stored.recall,
         sessions=stored.sessions if sessions is None else sessions,
         passages=stored.passages if passages is None else passages,

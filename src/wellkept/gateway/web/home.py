@@ -19,13 +19,13 @@ from wellkept.core.text import one_line
 from wellkept.gateway.requests import Reader, Writer, get_turns
 from wellkept.gateway.streams import StreamedAnswer, Write, sse
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show
-from wellkept.importing import sources as import_sources
-from wellkept.operations import news, pages, receipts, sessions
+from wellkept.imports import sources as import_sources
+from wellkept.operations import memory, news, receipts, sessions
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
     from wellkept.connect.status import ClientStatus
-    from wellkept.importing.sources import FoundSource
+    from wellkept.imports.sources import FoundSource
     from wellkept.operations.news import Pulse
     from wellkept.sessions.receipts import Receipt
 
@@ -57,7 +57,7 @@ def show_home(request: Request, caller: Reader) -> Response:
     agents = connect_status.read_status(caller) if is_admin else None
     connected = [client for client in agents.clients if client.connected] if agents else []
     stored = sessions.count_stored(caller)
-    written = pages.count_entries(caller)
+    written = memory.count_entries(caller)
     changes = news.list_changes(caller)
     return show(
         request,
@@ -128,7 +128,7 @@ def undo_group(
 ) -> Response:
     """Undo a group of edits, or one of them."""
     place = "/memory" if to == "/memory" else "/"
-    done = pages.undo(caller, ledger_id=edit, group_id=group or None if edit is None else None)
+    done = memory.undo(caller, ledger_id=edit, group_id=group or None if edit is None else None)
     if isinstance(done, Refused):
         return refuse(place, done)
     said = one_line(" ".join(outcome.message for outcome in done.outcomes), width=160)
@@ -139,12 +139,12 @@ def undo_group(
 def decide_pending(caller: Writer, pending_id: str, verdict: Annotated[str, Form()]) -> Response:
     """Apply or reject a pending write."""
     if verdict == "approve":
-        done = pages.approve(caller, pending_id)
+        done = memory.approve(caller, pending_id)
         if isinstance(done, Refused):
             return refuse("/memory#pending", done)
         fields = {"edit": str(done.ledger_ids[0])} if done.ledger_ids else {}
         return go("/memory", Toast("Saved on the page.", "/changes/undo" if fields else "", fields))
-    rejected = pages.reject(caller, pending_id)
+    rejected = memory.reject(caller, pending_id)
     if isinstance(rejected, Refused):
         return refuse("/memory#pending", rejected)
     return go("/memory", Toast("Rejected. Its text is in the archive, from where it can be restored."))

@@ -15,12 +15,12 @@ from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.charts import scatter_days, stack_days
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
 from wellkept.memory.page import Add, Target
-from wellkept.operations import entries, pages, sessions
+from wellkept.operations import memory, projectfacts, sessions
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
     from wellkept.memory.store import Outcome
-    from wellkept.operations.entries import Entry
+    from wellkept.operations.memory import Entry
 
 router = APIRouter(prefix="/memory", include_in_schema=False, dependencies=[Checked])
 
@@ -38,7 +38,7 @@ def show_memory(request: Request, caller: Reader) -> Response:
 
 
 def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any) -> Response:
-    found = entries.list_entries(caller)
+    found = memory.list_entries(caller)
     known = [entry.session_id for page in found.pages for entry in page.entries if entry.session_id]
     return show(
         request,
@@ -46,7 +46,8 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
         status=status,
         pages=found.pages,
         titles=sessions.read_titles(caller, known),
-        pending=pages.list_pending(caller),
+        facts=projectfacts.find_facts(caller),
+        pending=memory.list_pending(caller),
         forgets=forget_requests.list_requests(caller),
         **{"draft": "", "draft_target": "memory", "refusal": None, **values},
     )
@@ -55,7 +56,7 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
 @router.get("/archive")
 def show_archive(request: Request, caller: Reader, old: Annotated[str, Query(max_length=500)] = "") -> Response:
     """Show removed and replaced texts, which can be restored."""
-    records = pages.search_archive(caller, old).records
+    records = memory.search_archive(caller, old).records
     return show(
         request, "memory_archive.html", title="Archive", archive=records[:_ARCHIVED], archived=len(records),
         archive_query=old,
@@ -65,7 +66,7 @@ def show_archive(request: Request, caller: Reader, old: Annotated[str, Query(max
 @router.post("/check")
 def check_text(caller: Reader, target: PageName, text: Text = "") -> Response:
     """Check a text while it is typed."""
-    return show_part("memory_check.html", check=entries.check_entry(caller, target, text))
+    return show_part("memory_check.html", check=memory.check_entry(caller, target, text))
 
 
 @router.post("/add")
@@ -74,7 +75,7 @@ def add_entry(
 ) -> Response:
     """Add an entry; a text that the scanner holds is added if the person confirms it."""
     allow = frozenset(accept.split())
-    done = pages.edit_entry(caller, Add(text), target, allow=allow)
+    done = memory.edit_entry(caller, Add(text), target, allow=allow)
     if isinstance(done, Refused):
         return _show(request, caller, status=422, draft=text, draft_target=target.value, refusal=done)
     return go("/memory", _tell(done))
@@ -84,7 +85,7 @@ def add_entry(
 def edit_entry(request: Request, caller: Writer, target: PageName, before: Text, text: Text = "") -> Response:
     """Change an entry; if somebody else changed it meanwhile, show both texts."""
     before, text = _unix(before), _unix(text)
-    done = entries.change_entry(caller, target, before, text)
+    done = memory.change_entry(caller, target, before, text)
     if isinstance(done, Refused):
         return _show_conflict(request, caller, target, before, text, done)
     return go("/memory", _tell(done))
@@ -93,7 +94,7 @@ def edit_entry(request: Request, caller: Writer, target: PageName, before: Text,
 def _show_conflict(
     request: Request, caller: Caller, target: Target, before: str, text: str, refused: Refused
 ) -> Response:
-    trace = entries.trace_entry(caller, target, before)
+    trace = memory.trace_entry(caller, target, before)
     return show(
         request,
         "memory_conflict.html",
@@ -111,7 +112,7 @@ def _show_conflict(
 @router.post("/remove")
 def remove_entry(caller: Writer, target: PageName, before: Text) -> Response:
     """Move an entry from its page to the archive."""
-    done = entries.change_entry(caller, target, _unix(before), "")
+    done = memory.change_entry(caller, target, _unix(before), "")
     return refuse("/memory", done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
 
@@ -119,7 +120,7 @@ def remove_entry(caller: Writer, target: PageName, before: Text) -> Response:
 def move_entry(caller: Writer, target: PageName, before: Text) -> Response:
     """Move an entry to the other page."""
     other = Target.USER if target is Target.MEMORY else Target.MEMORY
-    done = entries.move_entry(caller, target, other, _unix(before))
+    done = memory.move_entry(caller, target, other, _unix(before))
     if isinstance(done, Refused):
         return refuse("/memory", done)
     return go("/memory", Toast("Moved to the other page.", "/changes/undo", {"group": done.group_id, "to": "/memory"}))
@@ -128,7 +129,7 @@ def move_entry(caller: Writer, target: PageName, before: Text) -> Response:
 @router.post("/restore")
 def restore_entry(caller: Writer, edit: Annotated[int, Form()]) -> Response:
     """Put an archived text back on its page."""
-    done = pages.restore(caller, edit)
+    done = memory.restore(caller, edit)
     return refuse("/memory/archive", done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
 
@@ -137,8 +138,8 @@ def show_entry(
     request: Request, caller: Reader, page: Target, text: Annotated[str, Query(max_length=20_000)]
 ) -> Response:
     """Show the history of one entry."""
-    trace = entries.trace_entry(caller, page, text)
-    listed = [entry for each in entries.list_entries(caller).pages if each.target is page for entry in each.entries]
+    trace = memory.trace_entry(caller, page, text)
+    listed = [entry for each in memory.list_entries(caller).pages if each.target is page for entry in each.entries]
     known = [version.record.session_id for version in trace.versions if version.record.session_id]
     return show(
         request,
@@ -155,7 +156,7 @@ def show_time_machine(
     request: Request, caller: Reader, page: Target = Target.MEMORY, step: Annotated[int | None, Query(ge=0)] = None
 ) -> Response:
     """Show a page after any edit in its ledger, and the current page."""
-    shown = pages.read_step(caller, page, step)
+    shown = memory.read_step(caller, page, step)
     origins = list(dict.fromkeys(origin for day in shown.days.values() for origin in day))
     today = caller.app.clock.now().astimezone().date()
     return show(
@@ -172,7 +173,7 @@ def show_time_machine(
 @router.post("/time/restore")
 def restore_step(caller: Writer, target: PageName, step: Annotated[int, Form()]) -> Response:
     """Restore a page to its state after a step."""
-    done = pages.restore_step(caller, target, step)
+    done = memory.restore_step(caller, target, step)
     address = f"/memory/time?page={target.value}"
     return refuse(address, done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
@@ -180,14 +181,14 @@ def restore_step(caller: Writer, target: PageName, step: Annotated[int, Form()])
 @router.post("/time/entry")
 def restore_text(caller: Writer, target: PageName, text: Text) -> Response:
     """Restore one entry of an earlier page."""
-    done = pages.edit_entry(caller, Add(_unix(text)), target)
+    done = memory.edit_entry(caller, Add(_unix(text)), target)
     return refuse("/memory", done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
 
 @router.get("/stale")
 def show_stale(request: Request, caller: Reader) -> Response:
     """Show which entries are old and have not been shown for a long time."""
-    listed = [entry for page in entries.list_entries(caller).pages for entry in page.entries]
+    listed = [entry for page in memory.list_entries(caller).pages for entry in page.entries]
     origins = list(dict.fromkeys(entry.origin for entry in listed))
     ages = sorted((_measure(entry, origins) for entry in listed), key=lambda each: -(each[1] + each[2]))
     points = [(age, idle, tone, one_line(one.text, width=80), one.text) for one, age, idle, tone in ages]
@@ -215,7 +216,7 @@ async def archive_stale(request: Request, caller: Writer) -> Response:
     wanted = [(Target(page), text) for page, _, text in (choice.partition(":") for choice in chosen) if text]
     if not wanted:
         return go("/memory/stale", Toast("Choose at least one entry.", is_problem=True))
-    done = await offload(entries.archive_entries, caller, wanted)
+    done = await offload(memory.archive_entries, caller, wanted)
     if isinstance(done, Refused):
         return refuse("/memory/stale", done)
     count = len(wanted)

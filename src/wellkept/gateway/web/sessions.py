@@ -16,7 +16,7 @@ from wellkept.core.text import one_line
 from wellkept.gateway.requests import Reader, Writer, read_moment
 from wellkept.gateway.web.charts import Part, draw_calendar, draw_lineage, split_score
 from wellkept.gateway.web.frame import Checked, Toast, go, show, show_marked, show_part
-from wellkept.operations import pages, receipts, search, sessions
+from wellkept.operations import memory, receipts, search, sessions
 from wellkept.sessions.search.occurrences import Marker
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def show_session(request: Request, caller: Reader, name: Name, begin: Number = N
         anchor=around,
         lineage=draw_lineage(lineage, sources) if len(lineage.stations) > 1 else None,
         sources=sources,
-        wrote=pages.list_session_edits(caller, session.id, limit=_MOST_SHOWN),
+        wrote=memory.list_session_edits(caller, session.id, limit=_MOST_SHOWN),
         shown=receipts.list_receipts(caller, session=session.id, limit=_MOST_SHOWN).receipts,
     )
 
