@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from wellkept.operations.pages import approve, edit_entry, list_pending, reject, render_snapshot
+from wellkept.operations.memory import approve, edit_entry, list_pending, reject, render_snapshot
 
 from wellkept.app import open_app
 from wellkept.core.errors import Refused, UsageError
