@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,8 +109,11 @@ def _mark_damaged(path: Path) -> Path:
 
 
 def back_up_before(caller: Caller, what: str) -> BackupReport | Refused:
-    """Take a backup before a change named `what` (import-codex, restore); the newest `backup.keep` of them stay."""
-    made = _take(caller, f"before-{what}", kind="before-")
+    """Take a backup before a change named `what` (import-codex, restore); the newest `backup.keep` of that name stay.
+
+    Those before the changes of agents have a name of their own, so that an agent displaces none of a person.
+    """
+    made = _take(caller, f"before-{what}-by-agent" if caller.why_no_person else f"before-{what}")
     if isinstance(made, BackupReport) and made.problems:
         caller.sink(Warned(f"the backup {made.file.name} is not whole: {made.problems[0]}", "run `kept doctor`"))
     return made
@@ -122,13 +126,14 @@ def take_backup(caller: Caller) -> BackupReport | Refused:
 
 
 def _take_into_folder(caller: Caller) -> BackupReport | Refused:
-    made = _take(caller, _SCHEDULED, kind=_SCHEDULED)
+    made = _take(caller, _SCHEDULED)
     if isinstance(made, Refused):
         _record(caller, "failed", made.error)
     return made
 
 
-def _take(caller: Caller, name: str, *, kind: str) -> BackupReport | Refused:
+def _take(caller: Caller, name: str) -> BackupReport | Refused:
+    """Take a backup into the configured folder; older ones of this name go, and no others."""
     from wellkept.storage.files import make_folder
 
     folder = _find_folder(caller)
@@ -139,7 +144,8 @@ def _take(caller: Caller, name: str, *, kind: str) -> BackupReport | Refused:
     stem = f"{caller.app.clock.now():%Y%m%d-%H%M%S}-{name}"
     made = create_backup(caller, _free_name(folder, stem, is_plain=passphrase is None), passphrase=passphrase)
     if not isinstance(made, Refused):
-        taken = find_backups(folder, kind)
+        of_name = re.compile(rf"[\d-]+-{re.escape(name)}(-\d+)?({_DAMAGED}(-\d+)?)?")
+        taken = [path for path in find_backups(folder) if of_name.fullmatch(path.name.partition(".")[0])]
         for is_damaged in (True, False):
             alike = [path for path in taken if (_DAMAGED in path.name) is is_damaged]
             for old in alike[: -caller.app.settings.backup.keep]:
@@ -163,9 +169,9 @@ def _find_passphrase(caller: Caller) -> str | Refused | None:
     return found
 
 
-def find_backups(folder: Path, kind: str = "") -> list[Path]:
-    """Return the backups that were taken into a folder, oldest first: all, or those of one kind."""
-    found = folder.glob(f"[0-9]*-{kind}*{SUFFIX}*") if folder.is_dir() else ()
+def find_backups(folder: Path) -> list[Path]:
+    """Return the backups that were taken into a folder, oldest first."""
+    found = folder.glob(f"[0-9]*-*{SUFFIX}*") if folder.is_dir() else ()
     return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
