@@ -295,6 +295,9 @@ class Forgetter:
         if plan.everything:
             other += self._sessions.receipts.forget_all()  # including those without a session
             other += _remove_rows(self._caller.app.database, self._caller.user, "platform_messages", "platform_people")
+            if self._caller.is_owner:  # the people in it belong to no user yet
+                with self._caller.app.database.writing() as unit:
+                    other += len(list(unit.execute("DELETE FROM pairing_codes RETURNING platform")))
         report = self._sessions.forgetting.carry_out(plan.sessions)
         self._memory.ledger.purge()
         if plan.source is not None:

@@ -14,6 +14,7 @@ from wellkept.memory.page import Add, Author, Remove, Replace, Target
 from wellkept.operations.storage import rewrite_tables
 from wellkept.providers.outbox import Outbox, Write
 from wellkept.sessions.receipts import NewReceipt, ShownPage
+from wellkept.sessions.reports import ForgetPlan
 from wellkept.skills.changes import Author as SkillAuthor
 from wellkept.skills.changes import Create, Patch
 from wellkept.skills.editor import SkillEditor
@@ -267,6 +268,24 @@ def name_everything(app, word, project):
         unit.execute(
             "INSERT INTO usage (user_id, session_id, day, model, task) VALUES (?, 's1', '1', ?, 'chat')", (OWNER, word)
         )
+        unit.execute(
+            "INSERT INTO imported_items (user_id, source, kind, name, part, mark, state, place, import_number)"
+            " VALUES (?, 'codex', 'skill', ?, 0, 'm', 'added', ?, 1)",
+            (OWNER, word, f"{word}:1"),
+        )
+    with app.database.writing() as unit:
+        unit.execute(
+            "INSERT INTO platform_people (platform, person, user_id, name, paired) VALUES ('signal', ?, ?, 'Ann', 1)",
+            (word, OWNER),
+        )
+        for person, name in (("1", f"{word} Smith"), (word, "Smith")):
+            unit.execute(
+                "INSERT INTO pairing_codes (platform, person, name, code, created, told)"
+                " VALUES ('signal', ?, ?, 'ABCD', 1, 1)",
+                (person, name),
+            )
+        for chat, origin in (("1", word), (word, "2")):
+            unit.execute("INSERT INTO moved_chats (platform, chat, origin) VALUES ('signal', ?, ?)", (chat, origin))
     (project / ".git").mkdir(parents=True)
     memory = app.owner.memory_in(str(project))
     memory.apply(Target.PROJECT, Add("builds with make"))
@@ -274,7 +293,7 @@ def name_everything(app, word, project):
 
 
 def test_names_that_programs_and_folders_gave_are_forgotten(app, home, tmp_path):
-    """Sources, models, profiles, clients, paths of transcripts, names of projects; a page stays that of its project."""
+    """Sources, models, clients, paths, people, chats, imports, names of projects; a page stays that of its project."""
     name_everything(app, "Quixotopia", tmp_path / "quixotopia-site")
 
     outcome = forget_all(app.caller(), plan_forget_words(app.caller(), "quixotopia"))
@@ -307,6 +326,16 @@ def test_names_that_programs_and_folders_gave_are_forgotten_on_a_server(home, tm
     assert outcome.is_complete
     assert done.files_left == ()
     assert entries == ["builds with make"]
+
+
+def test_people_who_asked_to_be_let_in_are_forgotten_with_everything_of_the_owner(app):
+    """They belong to no user yet, and nobody else forgets them."""
+    name_everything(app, "Quixotopia", app.home.path / "project")
+
+    Forgetter(app.caller()).carry_out(Forgetter(app.caller()).plan(ForgetPlan(), everything=True))
+
+    with app.database.reading() as unit:
+        assert list(unit.execute("SELECT name FROM pairing_codes")) == []
 
 
 def test_the_report_holds_no_name_with_the_words(app, home):

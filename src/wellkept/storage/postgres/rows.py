@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from wellkept.core.errors import StorageError
 from wellkept.core.ports import UnitOfWork
-from wellkept.storage.columns import NamesIds, Part, TextColumn, new_values
+from wellkept.storage.columns import OF_HOME, NamesIds, Part, TextColumn, new_values
 from wellkept.storage.postgres.database import SCHEMA, UserDatabase
 from wellkept.storage.postgres.statements import list_user_tables
 from wellkept.storage.texts import Texts
@@ -239,11 +239,11 @@ def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts, n
         with holder.writing() as unit:
             for value, place in _rows_holding(unit, column, texts, user):
                 if column.part is Part.ROW:
-                    sql = f"DELETE FROM {column.table} WHERE user_id = ? AND ctid = ?::tid"  # noqa: S608 - as above
+                    sql = f"DELETE FROM {column.table} WHERE {_whose(column)} AND ctid = ?::tid"  # noqa: S608 - as above
                     unit.execute(sql, (user, place))
                 else:
                     (new,) = new_values(column, value.encode(), texts, neutral_id)
-                    sql = f"UPDATE {column.table} SET {column.column} = ? WHERE user_id = ? AND ctid = ?::tid"  # noqa: S608 - as above
+                    sql = f"UPDATE {column.table} SET {column.column} = ? WHERE {_whose(column)} AND ctid = ?::tid"  # noqa: S608 - as above
                     unit.execute(sql, (new, user, place))
                 count += 1
     return count
@@ -260,6 +260,10 @@ def count_holding(database: UserDatabase, columns: Sequence[TextColumn], texts: 
     return count
 
 
+def _whose(column: TextColumn) -> str:
+    return "?::text = 'owner'" if column.of_user == OF_HOME else "user_id = ?"
+
+
 def _find_holder(database: UserDatabase, table: str) -> tuple[UserDatabase, str]:
     """Return whose transaction sees the user's rows of a table, and the `user_id` that they have there.
 
@@ -271,7 +275,7 @@ def _find_holder(database: UserDatabase, table: str) -> tuple[UserDatabase, str]
 
 
 def _rows_holding(unit: UnitOfWork, column: TextColumn, texts: Texts, user: str) -> list[tuple[str, str]]:
-    sql = f"SELECT {column.column}, ctid::text FROM {column.table} WHERE user_id = ?"  # noqa: S608 - as above
+    sql = f"SELECT {column.column}, ctid::text FROM {column.table} WHERE {_whose(column)}"  # noqa: S608 - as above
     rows: Iterable[Row] = unit.execute(sql, (user,))
     return [(_text(value), str(place)) for value, place in rows if value and texts.are_in_bytes(_bytes(value))]
 
