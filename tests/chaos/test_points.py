@@ -154,3 +154,13 @@ def test_a_disk_that_fills_in_the_middle_of_a_forget_is_not_said_to_have_changed
         answer = laboratory.perform(survey.operation, mode=Mode.FULL, point=point)
         assert "nothing was changed" not in answer.err
         assert answer.code == 1 or "the next command completes it" in answer.err, (survey.calls[point - 1], answer)
+
+
+def test_a_repair_goes_on_after_a_disk_that_refused_while_it_looked_at_the_file(laboratory):
+    """The connection that could only read is closed: it would look like another program that has the file open."""
+    survey = laboratory.survey(as_seen(OPERATIONS["sessions repair"], Mode.FULL_ONCE))
+    points = [point for point in survey.points(Mode.FULL_ONCE) if survey.calls[point - 1][2] == "/state.db-shm"]
+
+    wrong = [problem for point in points[:20] for problem in laboratory.try_point(survey, Mode.FULL_ONCE, point)]
+
+    assert wrong == []
