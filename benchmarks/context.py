@@ -27,16 +27,13 @@ from benchmarks.context_cache import Cache
 from benchmarks.context_chart import chart
 from benchmarks.context_talk import SYSTEM_TOKENS, TOOL_TOKENS, conversation, facts
 
-from wellkept.context.engine import ContextEngine, Setup
+from wellkept.context.boundaries import Window
+from wellkept.context.engine import Compaction, ContextEngine, Pruned, Setup
 from wellkept.context.lossless import Lossless
-from wellkept.context.outcome import Compaction, Pruned
-from wellkept.context.prune import prune_as_marked
-from wellkept.context.repair import faults, request_messages
-from wellkept.context.sections import is_summary
+from wellkept.context.messages import faults, prune_as_marked, request_messages
 from wellkept.context.settings import CompressionSettings
 from wellkept.context.summarising import Compressor
-from wellkept.context.transcript import find_citations
-from wellkept.context.window import Window
+from wellkept.context.summary import find_citations, is_summary
 from wellkept.core.clock import FixedClock
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage

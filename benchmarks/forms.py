@@ -28,8 +28,9 @@ from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import WORD
 from wellkept.languages.language import stop_words_by_language
+from wellkept.languages.stems import STEMMERS
 from wellkept.sessions.search.engine import search
-from wellkept.sessions.search.terms import STEMMERS, WordForms
+from wellkept.sessions.search.terms import WordForms
 from wellkept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.sqlite import open_state

@@ -21,12 +21,12 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
 SATELLITES = (
-    "agent/", "curation/", "cli/", "gateway/", "mcp_server/", "importers/", "importing/", "connect/", "providers/",
-    "testing/", "skills/hub/", "sessions/postgres/", "storage/postgres/", "memory/postgres.py", "salvage/",
-    "storage/row_checksums.py", "storage/columns.py", "sessions/sqlite/recovery.py", "sessions/sqlite/repair.py",
-    "sessions/sqlite/fts5.py", "sessions/sqlite/checksums.py", "prompt/",
+    "agent/", "cli/", "gateway/", "mcp_server/", "formats/", "imports/", "connect/", "providers/",
+    "testing/", "skills/hub/", "skills/curator/", "sessions/postgres/", "storage/postgres/", "memory/postgres.py",
+    "salvage/", "storage/row_checksums.py", "storage/columns.py", "sessions/sqlite/recovery.py",
+    "sessions/sqlite/repair.py", "sessions/sqlite/fts5.py", "sessions/sqlite/checksums.py",
     # what only the agent, plugins or PostgreSQL uses
-    "operations/skill_hub.py", "operations/storage", "operations/vectors.py", "operations/plugins.py",
+    "operations/storage", "operations/vectors.py", "operations/plugins.py",
     "operations/providers.py", "operations/evaluation.py", "operations/demo.py", "operations/slash_commands.py",
     "operations/curator.py", "operations/models.py",
 )  # fmt: skip

@@ -31,7 +31,7 @@ from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Session
 from wellkept.memory.page import Add, Replace
-from wellkept.operations import pages
+from wellkept.operations import memory
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.sqlite import open_state
 
@@ -89,9 +89,9 @@ def fill(home: Path, messages: int, sessions: int, edits: int) -> None:
     for number in range(edits):
         place = number % 20
         if number < 20:
-            pages.edit_entry(caller, Add(f"fact {place}: version {number}"))
+            memory.edit_entry(caller, Add(f"fact {place}: version {number}"))
         else:
-            pages.edit_entry(caller, Replace(f"fact {place}: version", f"fact {place}: version {number}"))
+            memory.edit_entry(caller, Replace(f"fact {place}: version", f"fact {place}: version {number}"))
     app.close()
 
 

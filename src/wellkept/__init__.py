@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:  # for type checkers and editors; at run time a name is imported when it is first used
     from wellkept.agent.agent import Agent as Agent
     from wellkept.agent.agent import Opening as Opening
-    from wellkept.agent.anthropic_memory import AnthropicMemoryTool as AnthropicMemoryTool
     from wellkept.app import App as App
     from wellkept.app import open_app as open_app
     from wellkept.context.engine import ContextEngine as ContextEngine
@@ -20,6 +19,8 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time a name is import
     from wellkept.core.messages import Session as Session
     from wellkept.core.search import SearchRequest as SearchRequest
     from wellkept.core.tools import ToolContext as ToolContext
+    from wellkept.llm.prompt_caching import apply_cache_markers as apply_cache_markers
+    from wellkept.memory.anthropic_files import AnthropicMemoryTool as AnthropicMemoryTool
     from wellkept.memory.page import ENTRY_DELIMITER as ENTRY_DELIMITER
     from wellkept.memory.page import Add as Add
     from wellkept.memory.page import Remove as Remove
@@ -28,7 +29,6 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time a name is import
     from wellkept.memory.settings import DEFAULT_USER_CHAR_LIMIT as DEFAULT_USER_CHAR_LIMIT
     from wellkept.memory.store import MemoryStore as MemoryStore
     from wellkept.memory.store import Outcome as Outcome
-    from wellkept.prompt.tiers import apply_cache_markers as apply_cache_markers
     from wellkept.providers.base import MemoryProvider as MemoryProvider
     from wellkept.providers.manager import ProviderManager
     from wellkept.providers.manager import open_providers as open_providers
@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time a name is import
 _HOMES = {
     "Add": "wellkept.memory.page:Add",
     "Agent": "wellkept.agent.agent:Agent",
-    "AnthropicMemoryTool": "wellkept.agent.anthropic_memory:AnthropicMemoryTool",
+    "AnthropicMemoryTool": "wellkept.memory.anthropic_files:AnthropicMemoryTool",
     "App": "wellkept.app:App",
     "ContextCompressor": "wellkept.context.summarising:Compressor",
     "ContextEngine": "wellkept.context.engine:ContextEngine",
@@ -72,7 +72,7 @@ _HOMES = {
     "SkillTools": "wellkept.skills.tool:SkillTools",
     "StreamingContextScrubber": "wellkept.security.fence:StreamingContextScrubber",
     "ToolContext": "wellkept.core.tools:ToolContext",
-    "apply_cache_markers": "wellkept.prompt.tiers:apply_cache_markers",
+    "apply_cache_markers": "wellkept.llm.prompt_caching:apply_cache_markers",
     "build_memory_context_block": "wellkept.security.fence:build_memory_context_block",
     "new_session_id": "wellkept.core.ids:new_session_id",
     "open_app": "wellkept.app:open_app",

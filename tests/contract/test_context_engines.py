@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wellkept.context.engine import ContextEngine
+from wellkept.context.engine import ContextEngine, Unchanged
 from wellkept.context.lossless import Lossless
-from wellkept.context.outcome import Unchanged
-from wellkept.context.repair import faults, repair, request_messages
+from wellkept.context.messages import faults, repair, request_messages
 from wellkept.context.summarising import Compressor
 from wellkept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
 from wellkept.testing.context_contract import (

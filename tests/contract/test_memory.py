@@ -3,7 +3,7 @@
 import pytest
 
 from wellkept.core.ids import OWNER
-from wellkept.memory.ledger import SqliteLedger
+from wellkept.memory.ledger import Ledger
 from wellkept.memory.store import FILE_NAMES, FilePages
 from wellkept.testing.memory_contract import StorageContract
 
@@ -24,7 +24,7 @@ class TestFolder(StorageContract):
         (self.path / OWNER / FILE_NAMES[target]).write_bytes(raw)
 
     def ledger(self, user=OWNER):
-        self.opened.append(SqliteLedger(self.path / user / "ledger.db", user=user))
+        self.opened.append(Ledger(self.path / user / "ledger.db", user=user))
         return self.opened[-1]
 
 
@@ -56,7 +56,7 @@ class TestPostgres(StorageContract):
         other = PostgresServer(self.server.address, tenant=self.server.tenant)
         with other.for_user(OWNER).writing() as unit:
             unit.execute(
-                "INSERT INTO pages AS p (name, raw, version) VALUES (?1, ?2, 1) "
+                "INSERT INTO pages AS p (tenant, user_id, name, raw, version) VALUES (:tenant, :user, ?1, ?2, 1) "
                 "ON CONFLICT (tenant, user_id, name) DO UPDATE SET raw = ?2, version = p.version + 1",
                 (target.value, raw),
             )

@@ -242,7 +242,7 @@ def test_postgres_has_segments_of_several_sizes_and_texts_that_wait(on_postgres:
     store = on_postgres.store.for_user(OWNER)
     assert isinstance(store, PostgresSessionStore)
     with store.rows.reading() as unit:
-        sizes = [one.draft.documents for one in index.read_stored(unit, OWNER)]
+        sizes = [one.draft.documents for one in index.read_stored(unit)]
         ((waiting, _),) = unit.execute(index.SQL.count_waiting, {"user": OWNER}).fetchall()
 
     assert len(sizes) > 1

@@ -18,8 +18,8 @@ from tests import forks
 
 from wellkept.agent.agent import Opening
 from wellkept.app import open_app
-from wellkept.context.repair import faults, request_messages
-from wellkept.context.sections import is_summary
+from wellkept.context.messages import faults, request_messages
+from wellkept.context.summary import is_summary
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Usage
 from wellkept.llm.scripted import Says

@@ -27,10 +27,9 @@ from wellkept.core.errors import KeptError
 from wellkept.core.ids import SessionId, SourceName, UserId
 from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, Usage
 from wellkept.forgetting import forget
-from wellkept.operations import pages, search, sessions, upkeep
+from wellkept.operations import memory, search, sessions, upkeep
 from wellkept.salvage.pages import HEADER_BYTES, PageFile
-from wellkept.salvage.rows import Salvage
-from wellkept.salvage.shapes import describe_shapes
+from wellkept.salvage.rows import Salvage, describe_shapes
 from wellkept.sessions.records import source_id
 from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite.check import check_file
@@ -318,7 +317,7 @@ def run_commands(home, faults):
     app = open_app(str(home), environ={})
     try:
         caller = app.caller()
-        attempt("memory show", lambda: pages.show_pages(caller))
+        attempt("memory show", lambda: memory.show_pages(caller))
         attempt("sessions list", lambda: sessions.list_sessions(caller))
         attempt("search", lambda: search.search(caller, "mark3x4 bander"))
         attempt("show", lambda: sessions.show_session(caller, "session03"))

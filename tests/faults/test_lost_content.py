@@ -14,8 +14,7 @@ from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.salvage.pages import PageFile
-from wellkept.salvage.rows import Salvage
-from wellkept.salvage.shapes import describe_shapes
+from wellkept.salvage.rows import Salvage, describe_shapes
 from wellkept.sessions.reports import Salvaged
 from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite.check import check_file

@@ -275,7 +275,9 @@ def test_a_server_that_restarts_among_many_writers_loses_nothing(embedded):
             name = f"{writer}-{number}"
             try:
                 with server.for_user(OWNER).writing() as unit:
-                    unit.execute("INSERT INTO state_meta (key, value) VALUES (?, 'x')", (name,))
+                    unit.execute(
+                        "INSERT INTO state_meta (tenant, user_id, key, value) VALUES (:tenant, :user, ?, 'x')", (name,)
+                    )
             except StorageError:
                 continue
             accepted.append(name)
@@ -291,7 +293,9 @@ def test_a_server_that_restarts_among_many_writers_loses_nothing(embedded):
     for thread in threads:
         thread.join()
     with PostgresServer(embedded.shared_url, tenant=tenant).for_user(OWNER).reading() as unit:
-        stored = {str(key) for (key,) in unit.execute("SELECT key FROM state_meta")}
+        stored = {
+            str(key) for (key,) in unit.execute("SELECT key FROM state_meta WHERE tenant = :tenant AND user_id = :user")
+        }
 
     assert set(accepted) <= stored
 

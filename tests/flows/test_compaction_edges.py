@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from wellkept.context.sections import load_prompt
+from wellkept.context.summary import load_prompt
 from wellkept.core.messages import Usage
 from wellkept.llm.scripted import Says, call
 from wellkept.llm.tokens import text_tokens

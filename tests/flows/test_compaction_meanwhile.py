@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from wellkept.agent.agent import Opening
-from wellkept.agent.compact import LEASE_SECONDS
+from wellkept.agent.compaction import LEASE_SECONDS
 from wellkept.app import open_app
-from wellkept.context.outcome import Compaction, Unchanged, Why
+from wellkept.context.engine import Compaction, Unchanged, Why
 from wellkept.core.clock import FixedClock
 from wellkept.core.messages import Message, NewMessage, Origin, Role
 from wellkept.llm.scripted import Says

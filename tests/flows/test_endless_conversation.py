@@ -17,8 +17,7 @@ from tests import forks
 
 from wellkept.agent.agent import Agent, Opening
 from wellkept.app import App, open_app
-from wellkept.context.sections import is_summary
-from wellkept.context.transcript import find_citations
+from wellkept.context.summary import find_citations, is_summary
 from wellkept.core.events import Compacted, Event, Warned
 from wellkept.core.ids import MessageId
 from wellkept.core.messages import Role, Usage

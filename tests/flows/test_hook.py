@@ -150,10 +150,10 @@ UNNEEDED = {
         "wellkept.core.events",
         "wellkept.core.tools",
         "wellkept.operations.receipts",
-        "wellkept.importers.conversations",
+        "wellkept.imports.conversations",
     ),
     *(
-        "wellkept.sessions.arguments",
+        "wellkept.sessions.tool",
         "wellkept.storage.texts",
         "base64",
         "calendar",

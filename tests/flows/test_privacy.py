@@ -111,7 +111,7 @@ def full_home(kept, home, work, marker):
         ),
     )
     app = open_app(str(home))
-    from wellkept.curation.backup import Backups
+    from wellkept.skills.curator.backup import Backups
     from wellkept.skills.editor import SkillEditor
 
     Backups(SkillEditor(app.owner.skill_tools.library), app.clock).take()

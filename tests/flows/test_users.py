@@ -38,7 +38,7 @@ from wellkept.core.tools import ToolContext
 from wellkept.forgetting import forget
 from wellkept.llm.scripted import Says, ScriptedModel, call
 from wellkept.memory.page import Add, Remove, Replace, Target
-from wellkept.operations import conversations, pages, providers, search, sessions, skills, tools, upkeep, usage, users
+from wellkept.operations import conversations, memory, models, providers, search, sessions, skills, tools, upkeep, users
 from wellkept.providers.audit import Audit, CallRecord, Health
 from wellkept.providers.holographic.provider import HolographicProvider
 from wellkept.providers.holographic.store import FactStore
@@ -221,49 +221,49 @@ class World:
     # pages
 
     def do_add_entry(self, me, caller):
-        return pages.edit_entry(caller, Add(self.text(me)), self.random.choice(list(Target)))
+        return memory.edit_entry(caller, Add(self.text(me)), self.random.choice(list(Target)))
 
     def do_replace_entry(self, me, caller):
-        return pages.edit_entry(caller, Replace(me.marks[0], self.text(me)))
+        return memory.edit_entry(caller, Replace(me.marks[0], self.text(me)))
 
     def do_remove_entry(self, me, caller):
-        return pages.edit_entry(caller, Remove(me.words[0] if me.words else "x"))
+        return memory.edit_entry(caller, Remove(me.words[0] if me.words else "x"))
 
     def do_read_pages(self, me, caller):
-        logs = [pages.read_log(caller), pages.read_pages_at(caller, 4e9), pages.export_pages(caller)]
-        archive = [pages.search_archive(caller, "tea"), pages.search_archive(caller, self.other(me).marks[0][:3])]
-        return [pages.show_pages(caller, with_metadata=True), pages.render_snapshot(caller), *logs, *archive]
+        logs = [memory.read_log(caller), memory.read_pages_at(caller, 4e9), memory.export_pages(caller)]
+        archive = [memory.search_archive(caller, "tea"), memory.search_archive(caller, self.other(me).marks[0][:3])]
+        return [memory.show_pages(caller, with_metadata=True), memory.render_snapshot(caller), *logs, *archive]
 
     def do_undo(self, _me, caller):
-        return pages.undo(caller)
+        return memory.undo(caller)
 
     def do_restore_entry(self, _me, caller):
-        return [pages.read_edit(caller, 2), pages.restore(caller, 2)]
+        return [memory.read_edit(caller, 2), memory.restore(caller, 2)]
 
     def do_reset(self, _me, caller):
-        return pages.reset_pages(caller, Target.USER)
+        return memory.reset_pages(caller, Target.USER)
 
     def do_import_pages(self, me, caller):
-        return pages.import_pages(caller, json.dumps({"memory": [self.text(me)], "user": []}))
+        return memory.import_pages(caller, json.dumps({"memory": [self.text(me)], "user": []}))
 
     def do_replace_page(self, me, caller):
-        return pages.replace_page(caller, Target.USER, self.text(me), before=pages.read_page(caller, Target.USER))
+        return memory.replace_page(caller, Target.USER, self.text(me), before=memory.read_page(caller, Target.USER))
 
     def do_stage_entry(self, me, caller):
         staged = self.tool(
             me, caller, "memory", origin="background_review", target="memory", action="add", content=self.text(me)
         )
-        return [staged, pages.list_pending(caller), pages.choose_pending(caller, "all")]
+        return [staged, memory.list_pending(caller), memory.choose_pending(caller, "all")]
 
     def do_decide(self, _me, caller):
-        waiting = pages.list_pending(caller)
-        decide = self.random.choice((pages.approve, pages.reject))
+        waiting = memory.list_pending(caller)
+        decide = self.random.choice((memory.approve, memory.reject))
         return [decide(caller, one.id) for one in waiting[:1]]
 
     def do_probe_pending(self, me, caller):
         for other in self.people.values():
             for path in (self.folder(other) / "pending").rglob("*.json") if other is not me else ():
-                act = pages.approve if path.parent.name == "memory" else skills.approve
+                act = memory.approve if path.parent.name == "memory" else skills.approve
                 self.probe(me, lambda one, act=act: act(caller, one), path.stem, NOBODYS["pending"])
 
     # conversations
@@ -381,8 +381,8 @@ class World:
             lambda one: sessions.restore_session(caller, one),
             lambda one: list(sessions.export_sessions(caller, [one])),
             lambda one: forget.plan_forget_session(caller, one),
-            lambda one: usage.report_usage(caller, session=one),
-            lambda one: usage.sum_sessions(caller, [one]),
+            lambda one: models.report_usage(caller, session=one),
+            lambda one: models.sum_sessions(caller, [one]),
             lambda one: conversations.choose_session(caller, one, newest=False, incognito=False),
             lambda one: caller.space.agent(Opening(resume=one)),
             lambda one: conversations.compress_session(caller, one),
@@ -445,7 +445,7 @@ class World:
         return forget.forget(caller, proposal) if isinstance(proposal, forget.ForgetProposal) else proposal
 
     def do_usage(self, me, caller):
-        found = usage.report_usage(caller, by="session")
+        found = models.report_usage(caller, by="session")
         total = sum(self.numbers(me, "SELECT api_call_count FROM usage WHERE user_id = :user"))
         if (found.total.calls if found.total else 0) != total:
             raise Leak(f"{me.user}: usage counts calls of others")
@@ -831,10 +831,10 @@ class ServerWorld(World):
         """Read the rows of a person as the server shows them to that person."""
         if path != self.app.home.database:
             return super().rows(path, query, one)
-        with self.app.server.for_user(one.user).reading() as unit:
-            return unit.execute(
-                query.replace("SELECT rowid FROM sessions", "SELECT 1 FROM sessions"), {"user": one.user}
-            )
+        database = self.app.server.for_user(one.user)
+        query = query.replace("SELECT rowid FROM sessions", "SELECT 1 FROM sessions").replace(":user", "%(user)s")
+        with database.reading() as unit:
+            return unit.connection.execute(query, {"user": database.key})
 
     def stored(self, one):
         digest = hashlib.sha256()
@@ -853,18 +853,18 @@ class ServerWorld(World):
 @pytest.fixture(params=["both fences", "conditions alone", "row-level security alone"])
 def open_world_on_server(request, home, kept, tmp_path, postgres_server, monkeypatch):
     """Opens an app with three people on a server: as it is, and with one of the two fences taken away."""
-    from wellkept.storage.postgres import statements as statements_module
     from wellkept.storage.postgres import unit as unit_module
     from wellkept.storage.postgres.database import connect_as_owner
+    from wellkept.storage.postgres.schema import list_user_tables
 
     url = postgres_server.create_database()
     if request.param == "conditions alone":
         with connect_as_owner(postgres_server.owner_url(url)) as unit:
-            for table in statements_module.list_user_tables():
+            for table in list_user_tables():
                 unit.execute(f"ALTER TABLE kept.{table} DISABLE ROW LEVEL SECURITY")
     elif request.param == "row-level security alone":
-        real = unit_module.adapt
-        monkeypatch.setattr(unit_module, "adapt", lambda sql, **_options: real(sql, filtered=False))
+        real, named = unit_module.to_driver, re.compile(rb"((?:\w+\.)?(?:tenant|user_id)) = (%\((?:tenant|user)\)s)")
+        monkeypatch.setattr(unit_module, "to_driver", lambda sql: named.sub(rb"\2 IS NOT NULL", real(sql)))
     home.mkdir(exist_ok=True)
     (home / "config.yaml").write_text(f"{CONFIG}storage: {{url: '{url}'}}\n")
     heard: list[object] = []
@@ -899,8 +899,14 @@ SQL_FILES = {
 CONDITION = re.compile(r"(?:\w+\.)?user_id (?P<sign>=|<>) (?P<value>:user|\?\d?|there\.user_id|l\.user_id)")
 
 
+def for_file(text: str) -> str:
+    """Return a statement as SQLite reads it."""
+    return re.sub(r"/\*!.*?\*/ ?", "", text, flags=re.DOTALL)
+
+
 def without_condition(text: str, place: int) -> str:
     """Return a statement in which the user condition at `place` is always true; its binding stays."""
+    text = for_file(text)
     found = list(CONDITION.finditer(text))[place]
     value = found["value"]
     always = f"{value} IS {'NOT NULL' if found['sign'] == '=' else 'NULL'}"
@@ -912,7 +918,7 @@ def sql_filters() -> list[str]:
     names = []
     for file, place in SQL_FILES.items():
         for name, text in statements(*place).by_name.items():
-            names += [f"{file}.{name}.{number}" for number, _ in enumerate(CONDITION.finditer(text))]
+            names += [f"{file}.{name}.{number}" for number, _ in enumerate(CONDITION.finditer(for_file(text)))]
     return names
 
 
@@ -1159,7 +1165,7 @@ def test_two_apps_in_one_process(tmp_path, monkeypatch):
         for name, app in apps.items():
             for user in (OWNER, ANN):
                 caller = app.caller(user)
-                pages.edit_entry(caller, Add(f"{name}qz likes tea in the garden"))
+                memory.edit_entry(caller, Add(f"{name}qz likes tea in the garden"))
                 agent = caller.space.agent(Opening())
                 answer = anyio.run(agent.turn, "who likes tea in the garden?")
                 agent.close()
@@ -1170,7 +1176,7 @@ def test_two_apps_in_one_process(tmp_path, monkeypatch):
             log = (tmp_path / name / "logs" / "kept.log").read_text()
             assert f"{name}qz was here" in log
             assert f"{other}qz" not in log
-            assert f"{other}qz" not in text_of(pages.show_pages(apps[name].caller()))
+            assert f"{other}qz" not in text_of(memory.show_pages(apps[name].caller()))
             assert f"{other}qz" not in text_of(list(sessions.export_sessions(apps[name].caller())))
     finally:
         for app in apps.values():
@@ -1181,9 +1187,9 @@ def test_ids_that_look_alike_have_folders_of_their_own(open_world):
     """Two ids that sanitise to the same letters are two users."""
     app = open_world(0).app
     for user in (BOB, SAME_BUT_FOR_CASE, UserId("bob__.")):
-        pages.edit_entry(app.caller(user), Add(f"{user} was here"))
+        memory.edit_entry(app.caller(user), Add(f"{user} was here"))
 
-    shown = [text_of(pages.show_pages(app.caller(user))) for user in (BOB, SAME_BUT_FOR_CASE)]
+    shown = [text_of(memory.show_pages(app.caller(user))) for user in (BOB, SAME_BUT_FOR_CASE)]
     assert [text.count("was here") > 0 and BOB in text for text in shown] == [True, False]
 
 

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from wellkept.app import open_app
-from wellkept.gateway.connections import limit
+from wellkept.gateway.limits import limit
 from wellkept.gateway.server import build_application
 from wellkept.gateway.state import tokens
 from wellkept.mcp_server.server import answer_body

@@ -19,7 +19,7 @@ from wellkept.agent.offload import MAX_THREADS
 from wellkept.connect.record import Connection, Record, save_record
 from wellkept.core.errors import ConfigError
 from wellkept.gateway.proxy.forwarding import load_upstreams
-from wellkept.gateway.state import proxy_additions
+from wellkept.gateway.state import proxied_conversations
 from wellkept.operations import recall
 
 from .conftest import serve
@@ -80,7 +80,7 @@ def test_a_slow_memory_holds_nothing_up(quick, monkeypatch):
         is_free.wait(20)
         return real(*args, **more)
 
-    monkeypatch.setattr(proxy_additions, "recall_for_prompt", wait)
+    monkeypatch.setattr(proxied_conversations, "recall_for_prompt", wait)
     assert_passed(quick, raw())
     is_free.set()
     monkeypatch.undo()
@@ -95,7 +95,7 @@ def test_a_memory_that_fails_holds_nothing_up(quick, monkeypatch):
     def fail(*_args, **_more):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(proxy_additions, "build_start_block", fail)
+    monkeypatch.setattr(proxied_conversations, "build_start_block", fail)
     assert_passed(quick, raw())
 
 
@@ -113,7 +113,7 @@ def test_stuck_threads_do_not_add_up(home, monkeypatch):
     is_free = threading.Event()
     with proxied(home, KEPT_SERVE__PROXY__WAIT_MILLISECONDS="20") as world:
         world.post(raw())
-        monkeypatch.setattr(proxy_additions, "find_additions", lambda *_args, **_more: is_free.wait(60))
+        monkeypatch.setattr(proxied_conversations, "find_additions", lambda *_args, **_more: is_free.wait(60))
         began = time.monotonic()
         for number in range(MAX_THREADS + 2):
             done = world.post(raw(f"{QUESTION} {number}"))
@@ -128,7 +128,7 @@ def test_a_request_passes_within_300_milliseconds(quick, monkeypatch):
     seconds = []
     with quick.served.app.database.writing():
         seconds += [measure(quick, number) for number in range(10)]
-    monkeypatch.setattr(proxy_additions, "find_additions", lambda *_args, **_more: time.sleep(1))
+    monkeypatch.setattr(proxied_conversations, "find_additions", lambda *_args, **_more: time.sleep(1))
     seconds += [measure(quick, number) for number in range(10, 16)]
     assert max(seconds) <= 0.3, seconds
 

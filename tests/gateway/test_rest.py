@@ -10,7 +10,7 @@ import pytest
 
 from wellkept.core.text import dumps
 from wellkept.gateway.limits import Rates
-from wellkept.operations import pages, search, sessions
+from wellkept.operations import memory, search, sessions
 
 from .conftest import serve
 
@@ -21,8 +21,8 @@ def test_answers_are_those_of_the_operations(served):
     client.post("/api/memory/memory/entries", json={"text": "we use pnpm"})
     client.post("/api/chat", json={"message": "the staging server is heron", "stream": False})
     pairs = [
-        ("/api/memory/snapshot", pages.render_snapshot(owner)),
-        ("/api/memory/log", pages.read_log(owner)),
+        ("/api/memory/snapshot", memory.render_snapshot(owner)),
+        ("/api/memory/log", memory.read_log(owner)),
         ("/api/sessions", sessions.list_sessions(owner)),
     ]
     for path, result in pairs:

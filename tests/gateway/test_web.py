@@ -13,10 +13,10 @@ from wellkept.app import Scope
 from wellkept.connect import hooks
 from wellkept.connect.events import parse_event
 from wellkept.core.text import dumps
-from wellkept.gateway.web.rendering import write_exactly
+from wellkept.gateway.web.frame import write_exactly
 from wellkept.llm.scripted import Says
 from wellkept.memory.page import Add, Author, Target
-from wellkept.operations import pages, receipts, sessions
+from wellkept.operations import memory, receipts, sessions
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .conftest import serve
@@ -71,6 +71,18 @@ def test_every_screen_is_html_that_no_cache_stores(browser):
         assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?! src)", answer.text), address
 
 
+def test_a_verdict_on_an_entry_is_beside_it(served, browser, tmp_path):
+    """What the project says about an entry of its page, on the screen and as JSON."""
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "app.py").write_text("x")
+    served.app.folder = tmp_path / "demo"
+    shown = browser.post("/memory/add", target="project", text="The app is app.py.")
+    answer = served.client().get("/api/memory/facts").json()
+
+    assert "app.py still so" in shown.text
+    assert answer["entries"][0]["findings"][0]["verdict"] == "holds"
+
+
 def test_an_entry_is_added_edited_moved_removed_and_each_is_undone(browser, served):
     """Every change is a plain form, and the toast that follows takes it back."""
     added = browser.post("/memory/add", target="memory", text="The server is called Aster.")
@@ -78,20 +90,20 @@ def test_an_entry_is_added_edited_moved_removed_and_each_is_undone(browser, serv
     assert "Undo" in added.text
 
     browser.post("/memory/edit", target="memory", before="The server is called Aster.", text="The server is Birch.")
-    assert pages.read_page(served.owner, Target.MEMORY).entries == ("The server is Birch.",)
+    assert memory.read_page(served.owner, Target.MEMORY).entries == ("The server is Birch.",)
 
     moved = browser.post("/memory/move", target="memory", before="The server is Birch.")
-    assert pages.read_page(served.owner, Target.USER).entries == ("The server is Birch.",)
+    assert memory.read_page(served.owner, Target.USER).entries == ("The server is Birch.",)
     fields = dict(re.findall(r'name="(group|to)" value="([^"]*)"', moved.text.split("data-toast")[1]))
     browser.post("/changes/undo", **fields)
-    assert pages.read_page(served.owner, Target.MEMORY).entries == ("The server is Birch.",)
-    assert pages.read_page(served.owner, Target.USER).entries == ()
+    assert memory.read_page(served.owner, Target.MEMORY).entries == ("The server is Birch.",)
+    assert memory.read_page(served.owner, Target.USER).entries == ()
 
     removed = browser.post("/memory/remove", target="memory", before="The server is Birch.")
-    assert pages.read_page(served.owner, Target.MEMORY).entries == ()
+    assert memory.read_page(served.owner, Target.MEMORY).entries == ()
     edit = re.search(r'name="edit" value="(\d+)"', removed.text.split("data-toast")[1])[1]
     browser.post("/changes/undo", edit=edit)
-    assert pages.read_page(served.owner, Target.MEMORY).entries == ("The server is Birch.",)
+    assert memory.read_page(served.owner, Target.MEMORY).entries == ("The server is Birch.",)
 
 
 def test_an_entry_edited_in_two_tabs_loses_nothing(browser, served):
@@ -104,7 +116,7 @@ def test_an_entry_edited_in_two_tabs_loses_nothing(browser, served):
     assert second.status_code == 409
     assert "Lunch is at noon, in room 4." in second.text
     assert "Lunch is at one." in second.text
-    assert pages.read_page(served.owner, Target.MEMORY).entries == ("Lunch is at noon, in room 4.",)
+    assert memory.read_page(served.owner, Target.MEMORY).entries == ("Lunch is at noon, in room 4.",)
 
 
 def test_a_text_that_the_scanner_holds_comes_back_with_the_reason(browser, served):
@@ -114,7 +126,7 @@ def test_a_text_that_the_scanner_holds_comes_back_with_the_reason(browser, serve
 
     assert answer.status_code == 422
     assert text in unescape(answer.text)
-    assert pages.read_page(served.owner, Target.MEMORY).entries == ()
+    assert memory.read_page(served.owner, Target.MEMORY).entries == ()
 
 
 def test_what_an_agent_wrote_waits_on_home_and_is_kept_or_undone(browser, served):
@@ -131,7 +143,7 @@ def test_what_an_agent_wrote_waits_on_home_and_is_kept_or_undone(browser, served
     browser.post("/changes/keep", group=oldest)
     browser.post("/changes/undo", group=newest)
 
-    assert pages.read_page(served.owner, Target.USER).entries == ("Likes tea.",)
+    assert memory.read_page(served.owner, Target.USER).entries == ("Likes tea.",)
     assert "Likes tea." not in browser.get("/").text
 
 
@@ -155,7 +167,7 @@ def test_a_form_without_its_token_changes_nothing(browser, served):
     )  # fmt: skip
 
     assert foreign.status_code == 403
-    assert pages.read_page(served.owner, Target.MEMORY).entries == ()
+    assert memory.read_page(served.owner, Target.MEMORY).entries == ()
 
 
 def test_with_tokens_a_browser_signs_in_and_out(served):
@@ -198,7 +210,7 @@ def test_another_user_sees_nothing_of_the_first(served):
         assert "keeps bees" not in shown, address
 
     assert browser.post("/changes/undo", edit="1").status_code in {200, 404}
-    assert pages.read_page(served.owner, Target.USER).entries == ("The owner keeps bees.",)
+    assert memory.read_page(served.owner, Target.USER).entries == ("The owner keeps bees.",)
 
 
 def test_a_problem_is_a_page_for_browsers_and_json_for_programs(browser, served):
@@ -257,7 +269,7 @@ def test_the_preview_shows_the_snapshot(browser, served):
     browser.post("/memory/add", target="memory", text="The pool has 20 connections & <limits>.")
     shown = browser.get("/preview").text
 
-    blocks = pages.render_snapshot(served.owner).blocks
+    blocks = memory.render_snapshot(served.owner).blocks
     assert exact(shown, "snapshot-memory") == blocks[Target.MEMORY]
 
 
@@ -427,7 +439,7 @@ def test_a_backup_is_restored_after_a_look_at_what_it_does(browser, served):
     skill.write_text("---\nname: brew-tea\ndescription: How tea is made here.\n---\nThree minutes.\n")
     browser.post("/settings/backup")
     shutil.rmtree(skill.parent)
-    pages.edit_entry(served.owner, Add("Dinner is at eight."))
+    memory.edit_entry(served.owner, Add("Dinner is at eight."))
     (name,) = re.findall(r"/settings/restore\?file=([^\"]+)", browser.get("/settings").text)
 
     plan = browser.get(f"/settings/restore?file={name}")
@@ -435,7 +447,7 @@ def test_a_backup_is_restored_after_a_look_at_what_it_does(browser, served):
 
     assert "The previous state is in" in browser.post("/settings/restore", file=name).text
     assert "Three minutes." in skill.read_text()
-    assert pages.read_page(served.owner, Target.MEMORY).entries == ("Dinner is at eight.",)
+    assert memory.read_page(served.owner, Target.MEMORY).entries == ("Dinner is at eight.",)
     assert "nothing would change" in browser.get(f"/settings/restore?file={name}").text
 
     assert browser.get("/settings/restore?file=../../etc/passwd").status_code == 404

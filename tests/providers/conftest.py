@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wellkept.providers import delivery, trial
+from wellkept.providers import active, trial
 from wellkept.providers.base import StartContext
 from wellkept.providers.loading import load
 from wellkept.testing.http_double import Fault
@@ -204,9 +204,9 @@ def start_provider(backend, **context):
 @pytest.fixture(autouse=True)
 def _quick_retries(monkeypatch):
     """Retries come after hundredths of a second, with the same factors."""
-    monkeypatch.setattr(delivery, "_FIRST_RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(delivery, "_LAST_RETRY_SECONDS", 0.5)
-    monkeypatch.setattr(delivery, "_PAUSED_SECONDS", 0.1)
+    monkeypatch.setattr(active, "_FIRST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(active, "_LAST_RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(active, "_PAUSED_SECONDS", 0.1)
     monkeypatch.setattr(trial, "PAUSE_SECONDS", 0.05)
 
 

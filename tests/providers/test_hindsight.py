@@ -11,8 +11,7 @@ import pytest
 from wellkept.core.errors import ConfigError, ProviderError
 from wellkept.providers.base import ForgetRequest, StartContext
 from wellkept.providers.hindsight import HindsightProvider
-from wellkept.providers.hindsight.banks import BankNames, check_template
-from wellkept.providers.hindsight.server import LocalServer
+from wellkept.providers.hindsight.provider import BankNames, LocalServer, check_template
 from wellkept.providers.trial import run_trial
 from wellkept.storage.files import is_alive
 from wellkept.testing.http_double import Fault, HttpDouble

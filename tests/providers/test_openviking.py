@@ -8,7 +8,7 @@ import pytest
 from wellkept.core.errors import ProviderError
 from wellkept.providers.base import ForgetRequest, StartContext
 from wellkept.providers.openviking import OpenVikingProvider
-from wellkept.providers.openviking import api as api_module
+from wellkept.providers.openviking import provider as provider_module
 from wellkept.providers.trial import run_trial
 from wellkept.testing.http_double import Fault, HttpDouble
 from wellkept.testing.provider_contract import ProviderContract
@@ -137,7 +137,7 @@ def missing(message):
 @pytest.fixture
 def double(monkeypatch):
     monkeypatch.setenv("OPENVIKING_API_KEY", KEY)
-    monkeypatch.setattr(api_module, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(provider_module, "_POLL_SECONDS", 0.01)
     with OpenVikingDouble() as running:
         yield running
 

@@ -112,3 +112,10 @@ def test_a_session_store_opens_with_a_folder_or_a_file(tmp_path):
 
     assert (tmp_path / "state.db").is_file()
     assert (tmp_path / "own.db").is_file()
+
+
+def test_curated_memory_is_found_under_its_former_name():
+    """Programs of users say `from wellkept.operations import pages`."""
+    from wellkept.operations import memory, pages
+
+    assert pages is memory

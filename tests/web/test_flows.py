@@ -4,12 +4,12 @@ import re
 
 from wellkept.llm.scripted import Says
 from wellkept.memory.page import Add, Author, Target
-from wellkept.operations import entries, pages, receipts, sessions
+from wellkept.operations import memory, receipts, sessions
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 
 def read(site, target=Target.MEMORY):
-    return pages.read_page(site.owner, target).entries
+    return memory.read_page(site.owner, target).entries
 
 
 def wait_for(page, is_true):
@@ -100,7 +100,7 @@ def test_an_entry_in_two_tabs(site, open_page):
     """The second tab is told and shown both texts; saving again is a decision."""
     first, second = open_page(site, "/memory"), open_page(site, "/memory")
     old = read(site)[0]
-    entries.change_entry(site.owner, Target.MEMORY, old, f"{old} First tab.")
+    memory.change_entry(site.owner, Target.MEMORY, old, f"{old} First tab.")
     del first
     second.click("details.edit summary >> nth=0")
     second.fill("details.edit[open] textarea", f"{old} Second tab.")

@@ -12,17 +12,19 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.compact import CompactionRequest
+from wellkept.agent.compaction import CompactionRequest
 from wellkept.agent.conversation import Conversation
-from wellkept.agent.dialogue import Actions
+from wellkept.agent.dependencies import Parts
 from wellkept.agent.offload import offload
-from wellkept.agent.parts import Parts
-from wellkept.agent.record import Record, ask_for_title
+from wellkept.agent.record import Record
 from wellkept.agent.review import Review, review
 from wellkept.agent.system_prompt import list_prompt_sources
+from wellkept.agent.titles import ask_for_title
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import Answer, build_user_message, take_turn
-from wellkept.context.outcome import Outcome, Unchanged, Why
+from wellkept.agent.without_model.dialogue import Actions
+from wellkept.context.engine import Outcome, Unchanged, Why
+from wellkept.context.messages import last_question
 from wellkept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import OWNER, MessageId, SessionId, SourceName, UserId, new_session_id, random_hex
@@ -42,8 +44,9 @@ log = logging.getLogger(__name__)
 LEAD_SECONDS = 120.0
 """How long a turn waits for one of the same conversation in another process."""
 LOOK_SECONDS = 0.25
+"""How often to check whether the other process has finished."""
 PATIENCE_SECONDS = 1.0
-"""After this time of waiting the person is told why."""
+"""After waiting this long, tell the person why."""
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -81,7 +84,7 @@ class Agent:
         self._name = random_hex(4)
         """Its name among the agents of this process, for leases."""
         self._read: tuple[SessionId, float | None, int] | None = None
-        """The stored state of the conversation up to which this agent knows it."""
+        """The state of the conversation in the store when this agent last read it."""
         self.conversation = self._open_session(opening.resume) if opening.resume is not None else self._start_session()
         if not opening.defers_plugins:
             self.conversation.begin()
@@ -136,7 +139,7 @@ class Agent:
         return lease
 
     async def _wait_for(self, lease: "Lease", began: float) -> bool:
-        """Return whether the lease was taken in time; raises StorageError if that cannot be known."""
+        """Whether the lease was taken in time; raises StorageError if that cannot be known."""
         is_told = False
         with anyio.CancelScope(shield=True):  # only waiting is interrupted here; the turn stores an interrupt
             is_taken = await offload(lease.take)
@@ -163,7 +166,7 @@ class Agent:
         self._read = self._read_state()
 
     def _read_state(self) -> tuple[SessionId, float | None, int] | None:
-        """Return what changes in the store with every message and every compaction; the last known if unreadable."""
+        """Return the newest session of the chain, with its time and message count; the last known one if unreadable."""
         store, record = self.parts.sessions, self.conversation.record
         if store is None or not record.exists:
             return None
@@ -176,15 +179,16 @@ class Agent:
     async def continue_turn(self, results: Sequence[Message]) -> Answer:
         """Continue the last turn after the client has run its own tools."""
         rows = self.conversation.record.rows
-        text = next((row.message.text for row in reversed(rows) if row.message.role is Role.USER), "")
+        index = last_question(rows)
+        text = "" if index is None else rows[index].message.text
         async with self._hold_lease():
             return await take_turn(self.conversation, text, results)
 
     def add_message(self, text: str, *, source: Stated = UNSTATED) -> None:
         """Add a message of the person that needs no answer; the next turn sees it."""
         conversation = self.conversation
-        found = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
-        message = NewMessage(build_user_message(text, ()), conversation.now(), Origin.PERSON, source=found)
+        written_by = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
+        message = NewMessage(build_user_message(text, ()), conversation.now(), Origin.PERSON, source=written_by)
         conversation.store_message(message)
         self._mark_as_read()
 
@@ -201,7 +205,7 @@ class Agent:
         self.conversation.interrupt()
 
     def review_due(self) -> tuple[bool, bool]:
-        """Return whether a review of memory and of skills is due."""
+        """Whether a review of memory and of skills is due."""
         conversation, turn = self.conversation, self.conversation.last_turn
         if turn is None or turn.interrupted or conversation.incognito or self.parts.model is None:
             return (False, False)
@@ -221,13 +225,13 @@ class Agent:
         if not (memory or skills) or not self.parts.review.enabled:
             return None
         conversation = self.conversation
-        done = await review(conversation, memory=memory, skills=skills)
-        if done is not None:
+        finished = await review(conversation, memory=memory, skills=skills)
+        if finished is not None:
             conversation.nudges = conversation.nudges.after_review(memory=memory, skills=skills)
             conversation.record.note(conversation.root, "nudges", conversation.nudges.as_json())
             if self.parts.providers is not None:
                 self.parts.providers.writes.mirror_soon()
-        return done
+        return finished
 
     def title_due(self) -> bool:
         """Whether a model should title this session, whose title so far is its first words."""
@@ -304,9 +308,9 @@ class Agent:
 
         Raises Busy if another process has changed the conversation: nobody here has seen what would be removed.
         """
-        known = self._last_row
+        last_row = self._last_row
         async with self._hold_lease():
-            if self._last_row != known:
+            if self._last_row != last_row:
                 raise Busy(
                     "another process has changed this conversation meanwhile, so nothing was undone",
                     "look at it with `kept sessions show`, then undo again",
@@ -320,29 +324,29 @@ class Agent:
 
     def _remove_last_exchange(self) -> str | None:
         rows = self.conversation.record.rows
-        place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
-        if place is None:
+        index = last_question(rows)
+        if index is None:
             return None
-        said = rows[place].message.text
-        if self.parts.sessions is not None and self.conversation.record.exists and rows[place].id > 0:
-            self.parts.sessions.rewind(self.session.id, MessageId(rows[place].id))
-        del rows[place:]
-        return said
+        question = rows[index]
+        if self.parts.sessions is not None and self.conversation.record.exists and question.id > 0:
+            self.parts.sessions.rewind(self.session.id, MessageId(question.id))
+        del rows[index:]
+        return question.message.text
 
     async def take_up(self, text: str, since: float) -> str | None:
-        """Return the stored answer to a message that was said after `since`, whose turn began before a crash.
+        """Return the stored answer to a message from after `since` whose turn a crash interrupted.
 
-        Without one, the stored part of the turn is undone, so that the message is not in the conversation twice.
+        If there is none, undo the stored part of that turn, so that the conversation does not have the message twice.
         """
         async with self._hold_lease():
             return await offload(self._take_up, text, since)
 
     def _take_up(self, text: str, since: float) -> str | None:
         rows = self.conversation.record.rows
-        place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
-        if place is None or rows[place].message.text != text or rows[place].timestamp < since:
+        index = last_question(rows)
+        if index is None or rows[index].message.text != text or rows[index].timestamp < since:
             return None
-        if len(rows) > place + 1 and rows[-1].message.role is Role.ASSISTANT and rows[-1].message.text:
+        if len(rows) > index + 1 and rows[-1].message.role is Role.ASSISTANT and rows[-1].message.text:
             return rows[-1].message.text
         self._remove_last_exchange()
         return None
@@ -458,13 +462,13 @@ class Agent:
         return conversation
 
     def _set_surroundings(self, conversation: Conversation) -> None:
-        """Let the texts of others in the prompt be listed when something is first compared with them."""
+        """Set how to list the texts of others in the prompt; they are read when a text is first compared with them."""
         opening = self.opening
         # the message of a sub-agent is ours
-        given = opening.system_message if opening.parent is None else None
+        system_message = opening.system_message if opening.parent is None else None
 
         def list_texts() -> list[tuple[SourceName, str]]:
-            return list_prompt_sources(self.parts, given, opening.platform, conversation.all_tools)
+            return list_prompt_sources(self.parts, system_message, opening.platform, conversation.all_tools)
 
         conversation.record.set_surroundings(Surroundings(list_texts))
 

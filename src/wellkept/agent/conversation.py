@@ -9,12 +9,11 @@ from contextlib import contextmanager
 import anyio
 from msgspec import Struct, field
 
-from wellkept.agent.compact import CompactionRequest, compact
+from wellkept.agent.compaction import CompactionRequest, compact
+from wellkept.agent.dependencies import Parts
 from wellkept.agent.offload import offload
-from wellkept.agent.parts import Parts
-from wellkept.agent.record import Record, first_words
+from wellkept.agent.record import Record
 from wellkept.agent.review import Nudges, load_nudges
-from wellkept.agent.statements import is_correction
 from wellkept.agent.system_prompt import (
     FrozenPages,
     build_session_prompt,
@@ -22,14 +21,15 @@ from wellkept.agent.system_prompt import (
     load_frozen_pages,
     page_changes,
 )
+from wellkept.agent.titles import first_words
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import SavedEntry, Turn
-from wellkept.agent.utterance import is_small_talk
-from wellkept.context.engine import ContextEngine
-from wellkept.context.outcome import Outcome, Unchanged
-from wellkept.context.prune import prune_as_marked
-from wellkept.context.sections import is_summary, with_note
-from wellkept.context.window import LEAST_MESSAGES, Window, needs_hygiene
+from wellkept.agent.without_model.intents import is_small_talk
+from wellkept.agent.without_model.statements import is_correction
+from wellkept.context.boundaries import LEAST_MESSAGES, Window, needs_hygiene
+from wellkept.context.engine import ContextEngine, Outcome, Unchanged
+from wellkept.context.messages import prune_as_marked
+from wellkept.context.summary import is_summary, with_note
 from wellkept.core.errors import ContextOverflow, StorageError
 from wellkept.core.events import Event, MemoryStaged, MemoryWritten
 from wellkept.core.ids import OWNER, SessionId, SourceName, UserId
@@ -42,7 +42,7 @@ from wellkept.llm.tokens import Calibration, request_tokens, text_tokens, tool_t
 
 NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"
 _OPENING = 3
-"""Turns in which a conversation that begins with a greeting comes to its topic, which names it."""
+"""A conversation that begins with a greeting gets its title from one of this many first turns."""
 RECALLED_TEXTS = 500
 """How many recalled texts are remembered for the review."""
 
@@ -71,7 +71,7 @@ class Conversation(Struct):
     has_hygiene: bool = False
     """Whether to compact before a turn near the end of the window, although the threshold is higher."""
     tidied_rows: int = 0
-    """How many messages the last such compaction left."""
+    """How many messages were left after the last such compaction."""
     current: Turn | None = None
     skills_used: list[str] = field(default_factory=list)
     """Names of the skills that the last turn used."""
@@ -103,11 +103,7 @@ class Conversation(Struct):
         self.frozen = freeze_pages(self.parts)
         started = self.record.session.started if self.root == self.record.session.id else self._root_started()
         prompt = build_session_prompt(
-            self.parts,
-            root=self.root,
-            started=started,
-            system_message=self.system_message,
-            platform=self.platform,
+            self.parts, root=self.root, started=started, system_message=self.system_message, platform=self.platform
         )
         return with_note(prompt) if any(is_summary(row.message) for row in self.record.rows) else prompt
 
@@ -129,7 +125,7 @@ class Conversation(Struct):
 
     @property
     def all_tools(self) -> tuple[ToolSchema, ...]:
-        """The tools that the model may call; where two have one name, the client's is left out."""
+        """The tools that the model may call; a tool of the client is left out if ours has the same name."""
         own = self.parts.toolbox
         return (*own.schemas, *(schema for schema in self.client_tools if schema.name not in own.tools))
 
@@ -163,7 +159,9 @@ class Conversation(Struct):
             _ = self.prompt
             if first:
                 self.fit_engine()
-        self._count_correction(text)
+        self.skill_corrected = bool(self.skills_used) and is_correction(text)
+        if self.skill_corrected and self.parts.skills is not None:
+            self.parts.skills.record_correction(self.record.session.id, self.turns)
         self.turns += 1
         if self.frozen is None or self.incognito:
             return ""
@@ -177,7 +175,7 @@ class Conversation(Struct):
         return label_recalled(recalled, self.parts.providers.providers)
 
     def build_tool_context(self) -> ToolContext:
-        """Return the context of the calls in an answer; their output comes later and does not taint them."""
+        """Return the context of the tool calls in an answer; their own output comes later and does not taint them."""
         before = self.record.read_context()
         return ToolContext(
             session_id=self.record.session.id,
@@ -208,20 +206,14 @@ class Conversation(Struct):
         tool = self.parts.toolbox.tools.get(name)
         is_provider = tool is not None and tool.schema.toolset == "memory" and name != "memory"
         provider = ", ".join(self.parts.providers.providers) if is_provider and self.parts.providers else ""
-        found = find_call_sources(
+        sources = find_call_sources(
             name,
             _read_object(call.arguments if call is not None else ""),
             _read_object(output.text) if tool is not None else None,
             folder=os.path.realpath(self.parts.folder),
             provider=provider or (name if is_provider else ""),
         )
-        return found[0].stored if found else None
-
-    def _count_correction(self, text: str) -> None:
-        """Count a correction against the skills that the previous turn used."""
-        self.skill_corrected = bool(self.skills_used) and is_correction(text)
-        if self.skill_corrected and self.parts.skills is not None:
-            self.parts.skills.record_correction(self.record.session.id, self.turns)
+        return sources[0].stored if sources else None
 
     @contextmanager
     def interruptible(self) -> Iterator[anyio.CancelScope]:
@@ -321,8 +313,8 @@ class Conversation(Struct):
         """Return the error to show when compaction cannot help."""
         if not self.parts.compression.enabled:
             return ContextOverflow(error.message, "compact it with /compress, or set compression.enabled to true")
-        found = self.parts.engine.overflow(self.record.rows) if self.parts.engine is not None else None
-        return found or ContextOverflow(error.message, NEW_CONVERSATION)
+        overflow = self.parts.engine.overflow(self.record.rows) if self.parts.engine is not None else None
+        return overflow or ContextOverflow(error.message, NEW_CONVERSATION)
 
     def count_call(self, response: ChatResponse, request: ChatRequest) -> None:
         """Count a model call and calibrate the token estimate."""

@@ -6,8 +6,8 @@ import anyio
 from msgspec import Struct
 
 from wellkept.agent.agent import Agent, Opening
+from wellkept.agent.dependencies import Parts
 from wellkept.agent.offload import is_cancelled
-from wellkept.agent.parts import Parts
 from wellkept.agent.toolbox import Approve, Toolbox, deny
 from wellkept.agent.turn import Answer
 from wellkept.core.errors import KeptError
@@ -57,8 +57,8 @@ class Delegation(Struct, frozen=True):
         task = arguments.get("task")
         if not isinstance(task, str) or not task.strip():
             return {"success": False, "error": "the task is empty", "remedy": "say what the sub-agent should do"}
-        given = arguments.get("context")
-        prompt = f"{task}\n\n{given}" if isinstance(given, str) and given else task
+        background = arguments.get("context")
+        prompt = f"{task}\n\n{background}" if isinstance(background, str) and background else task
         opening = Opening(
             platform=context.platform,
             user_id=context.user_id,
@@ -67,7 +67,16 @@ class Delegation(Struct, frozen=True):
             parent=context.session_id,
             approve=self.approve,
         )
-        agent = Agent(self.parts(self._tools(arguments.get("toolset"))), opening)
+        toolset = arguments.get("toolset")
+        tools = self.toolbox().tools
+        names = [
+            name
+            for name, tool in tools.items()
+            if name not in WITHHELD
+            and tool.schema.toolset not in WITHHELD_TOOLSETS
+            and (not isinstance(toolset, str) or not toolset or tool.schema.toolset == toolset)
+        ]
+        agent = Agent(self.parts(Toolbox(tools).only(names)), opening)
         try:
             taint = context.find_taint(prompt)
             answer = anyio.run(_run_interruptible, agent, prompt, None if taint is None else taint.source)
@@ -81,17 +90,6 @@ class Delegation(Struct, frozen=True):
             "success": True, "result": answer.text, "session_id": agent.session.id, "calls": len(answer.tool_calls),
             **({FROM: read} if read else {}),
         }  # fmt: skip
-
-    def _tools(self, toolset: JSON) -> Toolbox:
-        tools = self.toolbox().tools
-        chosen = [
-            name
-            for name, tool in tools.items()
-            if name not in WITHHELD
-            and tool.schema.toolset not in WITHHELD_TOOLSETS
-            and (not isinstance(toolset, str) or not toolset or tool.schema.toolset == toolset)
-        ]
-        return Toolbox(tools).only(chosen)
 
 
 async def _run_interruptible(agent: Agent, prompt: str, source: Stated) -> Answer:

@@ -16,16 +16,16 @@ SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv", ".mypy_cach
 LINE_CHARS = 300
 
 
-def find_files(place: str, pattern: str) -> Iterator[str]:
+def find_files(root: str, pattern: str) -> Iterator[str]:
     """Yield the regular files below `place` whose name or relative path matches `pattern`."""
-    if _is_regular(place):
-        yield place
+    if _is_regular(root):
+        yield root
         return
-    for folder, names, inside in os.walk(place):
+    for folder, names, inside in os.walk(root):
         names[:] = sorted(name for name in names if name not in SKIPPED)
         for file in sorted(inside):
             inner = os.path.join(folder, file)  # noqa: PTH118 - pathlib takes a third of this program's start
-            relative = os.path.relpath(inner, place)
+            relative = os.path.relpath(inner, root)
             if (fnmatch.fnmatch(file, pattern) or fnmatch.fnmatch(relative, pattern)) and _is_regular(inner):
                 yield inner
 
@@ -37,18 +37,18 @@ def _is_regular(path: str) -> bool:
         return False
 
 
-def find_lines(expression: str, place: str, pattern: str, most: int) -> Iterator[str]:
+def find_lines(expression: str, root: str, pattern: str, most: int) -> Iterator[str]:
     """Yield up to `most` matching lines as `file:number: line`."""
     search = re.compile(expression).search
-    found = 0
-    for file in find_files(place, pattern):
+    hits = 0
+    for file in find_files(root, pattern):
         try:
             with open(file, encoding="utf-8") as lines:  # noqa: PTH123
                 for number, line in enumerate(lines.read().splitlines(), 1):
                     if search(line):
                         yield f"{file}:{number}: {line[:LINE_CHARS]}"
-                        found += 1
-                        if found >= most:
+                        hits += 1
+                        if hits >= most:
                             return
         except (OSError, UnicodeDecodeError):
             continue
@@ -56,8 +56,8 @@ def find_lines(expression: str, place: str, pattern: str, most: int) -> Iterator
 
 def main() -> None:
     """Print the matching lines as JSON strings, each as soon as it is found."""
-    asked = json.loads(sys.argv[1])
-    for hit in find_lines(asked["expression"], asked["place"], asked["files"], asked["most"]):
+    request = json.loads(sys.argv[1])
+    for hit in find_lines(request["expression"], request["place"], request["files"], request["most"]):
         sys.stdout.write(json.dumps(hit) + "\n")
         sys.stdout.flush()
 

@@ -102,10 +102,10 @@ class McpTools:
 
     def _add_tools(self, connection: _Connection, listed: list[Any], client: Any, portal: "BlockingPortal") -> None:
         taken = {tool.schema.name for tool in self.tools}
-        for each in sorted(listed, key=lambda tool: str(tool.name)):
-            tool = _tool(connection, each, client, portal)
+        for description in sorted(listed, key=lambda tool: str(tool.name)):
+            tool = _tool(connection, description, client, portal)
             if tool.schema.name in taken:
-                what = f"the tool {each.name!r} of the MCP server {connection.name!r} is left out"
+                what = f"the tool {description.name!r} of the MCP server {connection.name!r} is left out"
                 self._sink(Warned(what, f"another tool is already called {tool.schema.name!r}; rename one server"))
                 continue
             taken.add(tool.schema.name)
@@ -134,7 +134,10 @@ def _client(connection: _Connection, errors: Any) -> Any:
     except ImportError as error:
         raise RuntimeError(f"the extra is missing: {name_install('mcp')}") from error
     settings = connection.settings
-    seconds = _seconds(settings)
+    timeout = settings.get("timeout", READ_SECONDS)
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0:
+        raise RuntimeError(f"its `timeout` must be a number of seconds above 0, not {timeout!r}")
+    seconds = float(timeout)
     if url := settings.get("url"):
         return Client(str(url), read_timeout_seconds=seconds)
     if command := settings.get("command"):
@@ -146,13 +149,6 @@ def _client(connection: _Connection, errors: Any) -> Any:
         started = StdioServerParameters(command=program, args=words, env=mark_environment(environment))
         return Client(stdio_client(started, errlog=errors), read_timeout_seconds=seconds)
     raise RuntimeError("it has neither `command` nor `url`")
-
-
-def _seconds(settings: Mapping[str, Any]) -> float:
-    given = settings.get("timeout", READ_SECONDS)
-    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
-        raise RuntimeError(f"its `timeout` must be a number of seconds above 0, not {given!r}")
-    return float(given)
 
 
 def _tool(connection: _Connection, listed: Any, client: Any, portal: "BlockingPortal") -> Tool:

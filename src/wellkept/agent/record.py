@@ -1,4 +1,4 @@
-"""The record of a conversation, in memory and (as soon as it can be written) in the store, and its title."""
+"""The record of a conversation, in memory and (as soon as it can be written) in the store."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.context.outcome import Compaction
+from wellkept.context.engine import Compaction
 from wellkept.core.errors import NotFound, StorageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
-from wellkept.core.ports import Completes, EventSink, SessionStore, UnitOfWork
+from wellkept.core.ports import EventSink, SessionStore, UnitOfWork
 from wellkept.core.provenance import find_loaded_skill, find_recalling_provider, least_trusted
-from wellkept.core.text import JSON, resource_text
+from wellkept.core.text import JSON
 from wellkept.security.fence import split_blocks
 from wellkept.security.taint import Context, ContextReader, Surroundings
 
@@ -43,9 +43,9 @@ class Record(Struct):
     trouble: str = ""
     _waiting: list[NewMessage] = field(default_factory=list)
     _attached: list[tuple[int, InTransaction]] = field(default_factory=list)
-    """Writes that commit with the unstored messages, each with the number of those before it."""
+    """Writes that commit together with unstored messages, each with how many of those come before it."""
     _read: tuple[list[StoredMessage], int, ContextReader | None] = field(default_factory=lambda: ([], 0, None))
-    """The list of rows that was read, how many of them, and the resulting context."""
+    """The list of rows, how many of them were read, and the context that they make."""
 
     def read_context(self) -> Context:
         """Return what the model has in its context: texts of sources, and the person's words."""
@@ -54,7 +54,12 @@ class Record(Struct):
         if reader is None or rows is not self.rows:
             count, reader = 0, ContextReader(surroundings=self.surroundings)
         for row in self.rows[count:]:
-            _read_row(row, reader)
+            for piece, fenced in split_blocks((row.api_content or "").removeprefix(row.message.text)):
+                source = find_recalling_provider(piece) if fenced else find_loaded_skill(piece)
+                if source is not None:
+                    reader.take(source, piece, is_person=False)
+            is_person = row.origin.is_person(row.message.role)
+            reader.take(row.source, row.message.text, is_person=is_person, is_whole=is_person or not row.message.images)
         self._read = (self.rows, len(self.rows), reader)
         return reader.context()
 
@@ -68,7 +73,7 @@ class Record(Struct):
         return tuple(row.id for row in self.rows if row.id > 0)
 
     def list_whole_turns(self) -> list[Message]:
-        """Return the messages of the context without the turns that were interrupted or have no answer."""
+        """Return the messages of the context without those of interrupted turns."""
         turns: list[list[StoredMessage]] = [[]]
         for row in self.rows:
             if row.message.role is Role.USER:
@@ -76,12 +81,7 @@ class Record(Struct):
             turns[-1].append(row)
         return [row.message for rows in turns if not any(row.interrupted for row in rows) for row in rows]
 
-    def add(
-        self,
-        messages: Sequence[NewMessage],
-        *,
-        in_transaction: InTransaction | None = None,
-    ) -> None:
+    def add(self, messages: Sequence[NewMessage], *, in_transaction: InTransaction | None = None) -> None:
         """Add messages; `in_transaction` writes what must commit together with them, even if that happens later."""
         for new in messages:
             self.rows.append(_row(self.session, new, MessageId(-len(self.rows) - 1)))
@@ -98,7 +98,8 @@ class Record(Struct):
         if self.trouble:
             self.trouble = ""
             self.sink(Warned("writing works again: the whole conversation is stored"))
-        self._assign_ids(ids)
+        for index, message_id in enumerate(ids, start=len(self.rows) - len(ids)):
+            self.rows[index] = replace(self.rows[index], id=message_id)
 
     def set_sent_text(self, text: str) -> None:
         """Set the text sent to the model in place of the newest message, in memory and in the store."""
@@ -126,10 +127,10 @@ class Record(Struct):
             if not self.exists and not (self.trouble and self.store.session(self.session.id)):
                 self.store.create(self.session, system_prompt=self.prompt)
             self._follow_tip()
-            known = self._find_stored() if self.trouble else []
-            ids = [*known, *self.store.append(self.session.id, self._waiting[len(known) :], unit=unit)]
+            stored_ids = self._find_stored() if self.trouble else []
+            ids = [*stored_ids, *self.store.append(self.session.id, self._waiting[len(stored_ids) :], unit=unit)]
             for end, write in self._attached:
-                if end > len(known):  # writes of stored messages were committed with them
+                if end > len(stored_ids):  # writes of stored messages were committed with them
                     write(unit, ids[:end])
         self.exists = True
         self._waiting.clear()
@@ -142,13 +143,13 @@ class Record(Struct):
         newest = max((row.id for row in self.rows), default=MessageId(0))
         rows = (row for row in self.store.context(self.session.id) if row.id > newest)
         stored = {(row.message.role, row.timestamp): row.id for row in rows}
-        found: list[MessageId] = []
+        ids: list[MessageId] = []
         for new in self._waiting:
             number = stored.get((new.message.role, new.timestamp))
             if number is None:
                 break
-            found.append(number)
-        return found
+            ids.append(number)
+        return ids
 
     def _follow_tip(self) -> None:
         """Switch to the session another process has compacted to; messages not yet stored stay at the end."""
@@ -157,10 +158,6 @@ class Record(Struct):
             unstored = self.rows[len(self.rows) - len(self._waiting) :]
             self._switch_to(self.store.tip(self.session.id))
             self.rows += unstored
-
-    def _assign_ids(self, ids: Sequence[MessageId]) -> None:
-        for place, message_id in enumerate(ids, start=len(self.rows) - len(ids)):
-            self.rows[place] = replace(self.rows[place], id=message_id)
 
     def _warn(self, error: StorageError) -> None:
         is_known, self.trouble = self.trouble == error.message, error.message
@@ -184,7 +181,9 @@ class Record(Struct):
         new = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC, source=compaction.source)
         # far below the negative ids of messages that are not stored yet, so that they cannot collide
         summary = _row(self.session, new, MessageId(-len(self.rows) - 1_000_000))
-        head, tail = ([by_id[one] for one in kept] for kept in (compaction.kept_head, compaction.kept_tail))
+        head, tail = (
+            [by_id[message_id] for message_id in kept] for kept in (compaction.kept_head, compaction.kept_tail)
+        )
         self.rows = [*head, summary, *tail]
 
     def _keep_late_messages(self, compaction: Compaction, late: Sequence[MessageId]) -> Compaction:
@@ -195,16 +194,16 @@ class Record(Struct):
         is_open = last.role is not Role.ASSISTANT or bool(last.tool_calls)
         question = next((row.id for row in reversed(self.rows) if row.message.role is Role.USER), None)
         tail = list(compaction.kept_tail)
-        place = tail.index(question) if is_open and question in tail else len(tail)
-        return replace(compaction, kept_tail=(*tail[:place], *late, *tail[place:]))
+        index = tail.index(question) if is_open and question in tail else len(tail)
+        return replace(compaction, kept_tail=(*tail[:index], *late, *tail[index:]))
 
     def catch_up(self) -> bool:
         """Switch to the context that another process compacted; return False when none has."""
         if self.store is None or not self.exists or self.trouble:
             return False
         tip = self.store.tip(self.session.id)
-        known = {row.id for row in self.store.context(tip)}
-        if tip == self.session.id and all(row.id in known for row in self.rows):
+        stored_ids = {row.id for row in self.store.context(tip)}
+        if tip == self.session.id and all(row.id in stored_ids for row in self.rows):
             return False
         self._switch_to(tip)
         return True
@@ -255,16 +254,6 @@ class Record(Struct):
                 log.warning("prompt not stored: %s", error)
 
 
-def _read_row(row: StoredMessage, reader: ContextReader) -> None:
-    """Add the text of a message to the context; recalled memory comes before the message for which it was recalled."""
-    for piece, fenced in split_blocks((row.api_content or "").removeprefix(row.message.text)):
-        source = find_recalling_provider(piece) if fenced else find_loaded_skill(piece)
-        if source is not None:
-            reader.take(source, piece, is_person=False)
-    is_person = row.origin.is_person(row.message.role)
-    reader.take(row.source, row.message.text, is_person=is_person, is_whole=is_person or not row.message.images)
-
-
 def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMessage:
     return StoredMessage(
         id=message_id,
@@ -278,28 +267,3 @@ def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMess
         interrupted=new.interrupted,
         source=new.source,
     )
-
-
-FIRST_CHARS = 60
-"""The length of a title made of the first words."""
-NAME_CHARS = 80
-"""The longest title that a model may give."""
-_MESSAGES = 4
-_MESSAGE_CHARS = 1_000
-"""A model titles a session by its first messages, each up to this length."""
-
-
-def first_words(text: str) -> str:
-    """Return the first words of a message, cut at a word boundary; empty when it has none."""
-    words = " ".join(text.split())
-    short = words[:FIRST_CHARS]
-    title = words if len(words) <= FIRST_CHARS else f"{short.rpartition(' ')[0] or short}…"
-    return title if title.strip("… ") else ""
-
-
-def ask_for_title(model: Completes, rows: Sequence[StoredMessage]) -> str:
-    """Ask `model` for a title of a conversation that begins with `rows`; may raise a ModelError."""
-    order = resource_text("wellkept.agent", "title.md").strip()
-    said = "\n".join(f"{row.message.role.value}: {row.message.text[:_MESSAGE_CHARS]}" for row in rows[:_MESSAGES])
-    lines = model.complete(order, said, max_output_tokens=60).strip().strip('"').splitlines()
-    return lines[0][:NAME_CHARS] if lines else ""

@@ -5,23 +5,23 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.agent.offload import offload
+from wellkept.agent.system_prompt import guidance
 from wellkept.agent.toolbox import Toolbox, ToolEnvironment, deny, run_tools
 from wellkept.agent.turn import StreamedText, build_request, stream_answer
-from wellkept.context.repair import repair
+from wellkept.context.messages import repair
 from wellkept.core.errors import StorageError
 from wellkept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
 from wellkept.core.ids import SessionId, new_group_id, new_session_id
 from wellkept.core.messages import ChatRequest, ChatResponse, Message, NewMessage, Origin, Role, Session, StoredMessage
-from wellkept.core.ports import EventSink
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.tools import Tool, ToolContext
 from wellkept.core.values import JsonStruct
 from wellkept.memory.page import Target
-from wellkept.prompt.tiers import guidance
 from wellkept.security.fence import sanitize_context, shown_thinking, split_blocks, unwrap
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Nudges(JsonStruct, frozen=True):
 
 def load_nudges(value: JSON) -> Nudges:
     """Return the stored counters of a session."""
-    if not isinstance(value, Mapping):
+    try:
+        return msgspec.convert(value, Nudges)
+    except msgspec.ValidationError:
         return Nudges()
-    turns, iterations = value.get("turns"), value.get("iterations")
-    return Nudges(turns if isinstance(turns, int) else 0, iterations if isinstance(iterations, int) else 0)
 
 
 log = logging.getLogger(__name__)
@@ -112,20 +112,22 @@ async def review(conversation: "Conversation", *, memory: bool, skills: bool) ->
     try:
         if conversation.parts.model is None or not _within_budget(conversation):
             return None
-        done = await _run_review(conversation, memory=memory, skills=skills)
+        finished = await _run_review(conversation, memory=memory, skills=skills)
         conversation.review_sink = None
     except Exception:  # background task: a failure must not reach the chat
         log.warning("the review failed", exc_info=True)
         return None
-    await offload(_store_transcript, conversation, done)
-    if done.saved or done.staged or done.skills:
-        conversation.parts.sink(Reviewed(done.group_id, tuple(done.saved), tuple(done.staged), tuple(done.skills)))
-    return done
+    await offload(_store_transcript, conversation, finished)
+    if finished.saved or finished.staged or finished.skills:
+        conversation.parts.sink(
+            Reviewed(finished.group_id, tuple(finished.saved), tuple(finished.staged), tuple(finished.skills))
+        )
+    return finished
 
 
 async def _run_review(conversation: "Conversation", *, memory: bool, skills: bool) -> Review:
-    done = Review()
-    conversation.review_sink = done.record
+    run = Review()
+    conversation.review_sink = run.record
     model = conversation.parts.reviewer or conversation.parts.model
     assert model is not None
     order = instruction(memory=memory, skills=skills)
@@ -134,40 +136,45 @@ async def _run_review(conversation: "Conversation", *, memory: bool, skills: boo
         if conversation.parts.reviewer is None
         else _digest_request(conversation, order)
     )
-    done.transcript.append(request.messages[-1])
+    run.transcript.append(request.messages[-1])
     toolbox = Toolbox(
         {
             name: _refuse_recalled(tool, conversation)
             for name, tool in conversation.parts.toolbox.only(TOOLS).tools.items()
         }
     )
-    usage_only = _usage_sink(conversation)
+
+    def usage_only(event: Event, /) -> None:
+        """Pass on usage only; the text and the calls of the fork are not shown."""
+        if isinstance(event, ModelCalled):
+            conversation.parts.sink(event)
+
     before = conversation.record.read_context().for_review()
     for _ in range(MAX_ITERATIONS):
         response: ChatResponse = await stream_answer(
             model, request, sink=usage_only, streamed=StreamedText(), task="review"
         )
         await offload(conversation.count_usage, "review", response.model, response.usage)
-        done.transcript.append(response.message)
+        run.transcript.append(response.message)
         if not response.message.tool_calls:
             break
         # a negative turn number, so that the memory tool counts the review's refusals apart from the turn's
         context = ToolContext(
             session_id=conversation.record.session.id, user_id=conversation.user_id, origin="background_review",
-            platform=conversation.platform, turn=-conversation.turns, group_id=done.group_id,
+            platform=conversation.platform, turn=-conversation.turns, group_id=run.group_id,
             find_taint=before.find_taint, said="\n".join(before.said),
         )  # fmt: skip
         environment = ToolEnvironment(toolbox, context, usage_only, deny, conversation.parts.limits.tool_seconds)
         results = await run_tools(response.message.tool_calls, environment)
-        done.transcript += [each.message for each in results]
-        done.skills += [
+        run.transcript += [result.message for result in results]
+        run.skills += [
             change
-            for each in results
-            if each.call.name == "skill_manage" and (change := _describe_skill_change(each.message))
+            for result in results
+            if result.call.name == "skill_manage" and (change := _describe_skill_change(result.message))
         ]
-        answers = tuple(each.message for each in results)
+        answers = tuple(result.message for result in results)
         request = replace(request, messages=(*request.messages, response.message, *answers))
-    return done
+    return run
 
 
 def _describe_skill_change(answer: Message) -> str:
@@ -246,7 +253,7 @@ def _refuse_recalled(tool: Tool, conversation: "Conversation") -> Tool:
         texts = [arguments.get("content")]
         operations = arguments.get("operations")
         if isinstance(operations, list):
-            texts += [each.get("content") for each in operations if isinstance(each, Mapping)]
+            texts += [operation.get("content") for operation in operations if isinstance(operation, Mapping)]
         for text in texts:
             if isinstance(text, str) and _same(sanitize_context(text), recalled):
                 return {"success": False, "error": "That was recalled from memory; it is stored already.", "done": True}
@@ -260,22 +267,12 @@ def _same(text: str, recalled: set[str]) -> bool:
     return any(plain == line.lstrip("-*• ").strip() or plain == line for line in recalled)
 
 
-def _usage_sink(conversation: "Conversation") -> EventSink:
-    """Return a sink that passes on usage only; the fork's text and calls are not shown."""
-
-    def forward(event: Event, /) -> None:
-        if isinstance(event, ModelCalled):
-            conversation.parts.sink(event)
-
-    return forward
-
-
 def _within_budget(conversation: "Conversation") -> bool:
     settings = conversation.parts.review
     return settings.enabled and conversation.parts.review_tokens_today() < settings.max_tokens_per_day
 
 
-def _store_transcript(conversation: "Conversation", done: Review) -> None:
+def _store_transcript(conversation: "Conversation", finished: Review) -> None:
     """Store the transcript of the review as a hidden session."""
     store = conversation.parts.sessions
     if store is None or conversation.incognito or conversation.parts.model is None:
@@ -285,7 +282,7 @@ def _store_transcript(conversation: "Conversation", done: Review) -> None:
     try:
         model = (conversation.parts.reviewer or conversation.parts.model).name
         store.create(Session(id=session_id, source="review", started=now, model=model, user_id=conversation.user_id))
-        store.append(session_id, [NewMessage(message, now, Origin.SYNTHETIC) for message in done.transcript])
+        store.append(session_id, [NewMessage(message, now, Origin.SYNTHETIC) for message in finished.transcript])
         store.end(session_id, "reviewed")
     except StorageError:
         log.warning("review transcript not stored", exc_info=True)

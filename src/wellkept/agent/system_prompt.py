@@ -3,29 +3,89 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from wellkept.agent.parts import Parts
+from wellkept.agent.dependencies import Parts
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import StorageError, Unreadable
 from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.ports import EventSink
 from wellkept.core.provenance import Kind, Source, label_recalled
-from wellkept.core.text import JSON, dumps
+from wellkept.core.text import JSON, dumps, resource_text
 from wellkept.core.tools import ToolSchema
 from wellkept.memory.history import History
 from wellkept.memory.page import Target, delta_notice, page_hash
-from wellkept.prompt.tiers import PromptInputs, build_prompt, guidance
 from wellkept.storage.files import find_project, read_bytes
 
 if TYPE_CHECKING:
     from wellkept.memory.store import MemoryStore
 
 log = logging.getLogger(__name__)
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+"""Written out, because the prompt must not depend on the locale."""
+
+
+class PromptInputs(Struct, frozen=True, kw_only=True):
+    """The inputs of a system prompt; equal inputs give equal bytes."""
+
+    identity: str
+    tools: Sequence[str] = ()
+    """Names of the loaded tools; guidance appears only for these."""
+    skill_catalogue: str | None = None
+    platform_hint: str = ""
+    system_message: str | None = None
+    project_files: Sequence[tuple[str, str]] = ()
+    """Name and text, already scanned and truncated."""
+    memory_block: str | None = None
+    user_block: str | None = None
+    project_block: str | None = None
+    """The page of the project; None where none is known."""
+    provider_block: str | None = None
+    started: date
+    conversation_id: str
+    model: str
+
+
+def build_prompt(inputs: PromptInputs) -> str:
+    """Return the prompt: stable, then context, then volatile, joined by blank lines."""
+    context = [inputs.system_message or "", *(f"# {name}\n\n{text}" for name, text in inputs.project_files)]
+    parts = [*_stable(inputs), *context, *_volatile(inputs)]
+    return "\n\n".join(part.strip("\n") for part in parts if part and part.strip())
+
+
+def _stable(inputs: PromptInputs) -> list[str]:
+    guides = [
+        guidance(name)
+        for name, tool in (("memory", "memory"), ("session_search", "session_search"), ("skills", "skill_manage"))
+        if tool in inputs.tools
+    ]
+    return [inputs.identity, *guides, inputs.skill_catalogue or "", inputs.platform_hint]
+
+
+def _volatile(inputs: PromptInputs) -> list[str]:
+    day = inputs.started
+    started = f"{_WEEKDAYS[day.weekday()]}, {_MONTHS[day.month - 1]} {day.day}, {day.year}"
+    facts = f"Conversation started: {started}\nConversation id: {inputs.conversation_id}\nModel: {inputs.model}"
+    pages = [inputs.memory_block or "", inputs.user_block or "", inputs.project_block or ""]
+    return [*pages, inputs.provider_block or "", facts]
+
+
+@cache
+def guidance(name: str) -> str:
+    """Return one guidance text, byte-stable."""
+    return resource_text("wellkept.agent", "guidance", f"{name}.md").strip("\n")
+
 
 _UNKNOWN_WINDOW = 128_000
 """The window to assume without a model."""
@@ -39,12 +99,13 @@ def build_session_prompt(
     if memory is not None:
         memory.load()
     window = parts.model.context_length if parts.model is not None else _UNKNOWN_WINDOW
+    own = _read_text(parts.home / "SOUL.md")
     return build_prompt(
         PromptInputs(
-            identity=_identity(parts),
+            identity=guidance("identity") if own is None else mask_unsafe("SOUL.md", own, parts.sink),
             tools=tuple(parts.toolbox.tools),
             skill_catalogue=parts.catalogue() if "skills_list" in parts.toolbox.tools else None,
-            platform_hint=_platform_hint(platform),
+            platform_hint="You are talking in a terminal; plain Markdown is shown well." if platform == "cli" else "",
             system_message=system_message,
             project_files=project_files(parts.folder, context_length=window, sink=parts.sink),
             memory_block=memory.render_snapshot(Target.MEMORY) if memory is not None else None,
@@ -64,36 +125,27 @@ def _provider_block(parts: Parts) -> str | None:
     return label_recalled(parts.providers.system_prompt_block(), parts.providers.providers)
 
 
-def _identity(parts: Parts) -> str:
-    own = _read_text(parts.home / "SOUL.md")
-    return guidance("identity") if own is None else mask_unsafe("SOUL.md", own, parts.sink)
-
-
-def _platform_hint(platform: str) -> str:
-    return "You are talking in a terminal; plain Markdown is shown well." if platform == "cli" else ""
-
-
 def list_prompt_sources(
     parts: Parts, system_message: str | None, platform: str, tools: Sequence[ToolSchema] = ()
 ) -> list[tuple[SourceName, str]]:
     """Return the texts of others in the prompt, each with its source: they taint what repeats them."""
-    found: list[tuple[SourceName, str]] = []
+    texts: list[tuple[SourceName, str]] = []
     for kind in KINDS:
         for folder in _list_folders(parts.folder):
             text = _read_text(folder / kind)
             if text is not None:
-                found.append((Source(Kind.PROJECT, kind).stored, text))
+                texts.append((Source(Kind.PROJECT, kind).stored, text))
     if system_message:
-        found.append((Source(Kind.AGENT, platform).stored, system_message))
+        texts.append((Source(Kind.AGENT, platform).stored, system_message))
     if parts.providers is not None and (block := parts.providers.system_prompt_block()).strip():
-        found.append((Source(Kind.PROVIDER, ", ".join(parts.providers.providers)).stored, block))
+        texts.append((Source(Kind.PROVIDER, ", ".join(parts.providers.providers)).stored, block))
     if parts.skills is not None:
-        found += parts.skills.list_foreign()
+        texts += parts.skills.list_foreign()
     # a server or a client describes these tools
     described = (
         (tool.name, f"{tool.description}\n{dumps(tool.parameters)}") for tool in tools if tool.toolset == "mcp"
     )
-    return [*found, *((Source(Kind.TOOL, name).stored, text) for name, text in described)]
+    return [*texts, *((Source(Kind.TOOL, name).stored, text) for name, text in described)]
 
 
 class FrozenPages(Struct):
@@ -123,22 +175,22 @@ def load_frozen_pages(value: JSON, parts: Parts) -> FrozenPages:
         return freeze_pages(parts)
     pages = value["pages"]
     assert isinstance(pages, Mapping)
-    found = {}
+    frozen = {}
     for page in Target:
         entries = pages.get(page.value)
-        found[page] = tuple(str(entry) for entry in entries) if isinstance(entries, list) else ()
-    return FrozenPages(found, str(value.get("told", "")))
+        frozen[page] = tuple(str(entry) for entry in entries) if isinstance(entries, list) else ()
+    return FrozenPages(frozen, str(value.get("told", "")))
 
 
 def _read_pages(parts: Parts) -> dict[Target, tuple[str, ...]]:
-    found: dict[Target, tuple[str, ...]] = {}
+    pages: dict[Target, tuple[str, ...]] = {}
     for page in Target:
         try:
             enabled = parts.memory is not None and parts.memory.is_enabled(page)
-            found[page] = parts.memory.page(page).entries if enabled and parts.memory is not None else ()
+            pages[page] = parts.memory.page(page).entries if enabled and parts.memory is not None else ()
         except Unreadable:
-            found[page] = ()
-    return found
+            pages[page] = ()
+    return pages
 
 
 def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> str | None:
@@ -196,8 +248,8 @@ CHARS_PER_TOKEN = 4
 def project_files(folder: Path, *, context_length: int, sink: EventSink) -> list[tuple[str, str]]:
     """Return name and text of the project file, unsafe parts masked, truncated when too long."""
     for kind in KINDS:
-        for place in _list_folders(folder):
-            text = _read_text(place / kind)
+        for candidate in _list_folders(folder):
+            text = _read_text(candidate / kind)
             if text is not None:
                 most = int(context_length * WINDOW_SHARE) * CHARS_PER_TOKEN
                 return [(kind, _truncate(mask_unsafe(kind, text, sink), most))]
@@ -232,10 +284,10 @@ def mask_unsafe(name: str, text: str, sink: EventSink) -> str:
     if not verdict.blocked:
         return text
     parts = _PARAGRAPHS.split(text)
-    for place in range(0, len(parts), 2):
-        found = scan(parts[place], scope=Scope.CONTEXT)
-        if found.blocked:
-            parts[place] = _mask(name, found.rules)
+    for index in range(0, len(parts), 2):
+        part_verdict = scan(parts[index], scope=Scope.CONTEXT)
+        if part_verdict.blocked:
+            parts[index] = _mask(name, part_verdict.rules)
     masked = "".join(parts)
     if scan(masked, scope=Scope.CONTEXT).blocked:
         masked = _mask(name, verdict.rules)

@@ -41,16 +41,16 @@ class Toolbox(Struct, frozen=True):
 
 def build_toolbox(core: Sequence[Tool], plugins: Sequence[Tool], toolsets: Sequence[str] | None) -> Toolbox:
     """Return the tools of the chosen toolsets; plugin tools come after core tools and cannot replace them."""
-    found: dict[str, Tool] = {}
+    tools: dict[str, Tool] = {}
     for tool in (*core, *plugins):
         name = tool.schema.name
         if toolsets is not None and tool.schema.toolset not in toolsets:
             continue
-        if name in found or (name in CORE and tool not in core):
+        if name in tools or (name in CORE and tool not in core):
             log.warning("a tool named %s already exists; the second one is left out", name)
             continue
-        found[name] = tool
-    return Toolbox(found)
+        tools[name] = tool
+    return Toolbox(tools)
 
 
 STATES = ("pending", "in_progress", "done", "cancelled")
@@ -85,9 +85,9 @@ class TodoList(Struct):
     def call(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         """Replace or read the list."""
         key = str(context.session_id)
-        given = arguments.get("steps")
-        if isinstance(given, list):
-            self.steps[key] = [item for item in given if isinstance(item, Mapping)]
+        steps = arguments.get("steps")
+        if isinstance(steps, list):
+            self.steps[key] = [item for item in steps if isinstance(item, Mapping)]
         return {"success": True, "steps": list(self.steps.get(key, []))}
 
 
@@ -129,36 +129,32 @@ async def run_tools(calls: Sequence[ToolCall], environment: ToolEnvironment) -> 
 
     answers: dict[int, ToolResult] = {}
 
-    async def run(place: int, call: ToolCall) -> None:
-        answers[place] = await _run(call, environment)
+    async def run(index: int, call: ToolCall) -> None:
+        environment.sink(ToolStarted(call.id, call.name, call.arguments))
+        began = time.monotonic()
+        answer = await _answer_call(call, environment)
+        ok = not (answer.get("success") is False or ("error" in answer and answer.get("success") is not True))
+        text = _truncate(dumps(answer))
+        environment.sink(ToolFinished(call.id, call.name, ok, time.monotonic() - began, text))
+        message = Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name)
+        answers[index] = ToolResult(call, message, ok, has_run=not isinstance(answer, _NotRun))
 
     parallel: list[tuple[int, ToolCall]] = []
     sequential: list[tuple[int, ToolCall]] = []
-    for place, call in enumerate(calls):
+    for index, call in enumerate(calls):
         tool = environment.toolbox.tools.get(call.name)
         is_parallel = tool is not None and tool.parallel and not tool.asks
-        (parallel if is_parallel else sequential).append((place, call))
+        (parallel if is_parallel else sequential).append((index, call))
     async with anyio.create_task_group() as group:
-        for place, call in parallel:
-            group.start_soon(run, place, call)
-    for place, call in sequential:
-        await run(place, call)
-    return [answers[place] for place in sorted(answers)]
+        for index, call in parallel:
+            group.start_soon(run, index, call)
+    for index, call in sequential:
+        await run(index, call)
+    return [answers[index] for index in sorted(answers)]
 
 
 class _NotRun(dict[str, JSON]):
     """The answer to a call that was not made."""
-
-
-async def _run(call: ToolCall, environment: ToolEnvironment) -> ToolResult:
-    environment.sink(ToolStarted(call.id, call.name, call.arguments))
-    began = time.monotonic()
-    answer = await _answer_call(call, environment)
-    ok = not (answer.get("success") is False or ("error" in answer and answer.get("success") is not True))
-    text = _truncate(dumps(answer))
-    environment.sink(ToolFinished(call.id, call.name, ok, time.monotonic() - began, text))
-    message = Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name)
-    return ToolResult(call, message, ok, has_run=not isinstance(answer, _NotRun))
 
 
 async def _answer_call(call: ToolCall, environment: ToolEnvironment) -> dict[str, JSON]:
@@ -168,8 +164,8 @@ async def _answer_call(call: ToolCall, environment: ToolEnvironment) -> dict[str
 
     tool = environment.toolbox.tools.get(call.name)
     if tool is None:
-        known = ", ".join(environment.toolbox.tools)
-        return _NotRun(_failure(f"there is no tool {call.name!r}", f"call one of: {known}"))
+        names = ", ".join(environment.toolbox.tools)
+        return _NotRun(_failure(f"there is no tool {call.name!r}", f"call one of: {names}"))
     arguments = _parse_arguments(call, tool)
     if isinstance(arguments, str):
         return _NotRun(_failure(arguments, "send the call again with arguments that fit its schema"))
@@ -187,25 +183,25 @@ async def _answer_call(call: ToolCall, environment: ToolEnvironment) -> dict[str
 
 def _parse_arguments(call: ToolCall, tool: Tool) -> dict[str, JSON] | str:
     try:
-        given = json.loads(call.arguments or "{}")
+        arguments = json.loads(call.arguments or "{}")
     except ValueError as error:
         return f"the arguments are not valid JSON: {error}"
-    if not isinstance(given, dict):
+    if not isinstance(arguments, dict):
         return "the arguments must be a JSON object"
-    unknown = _find_unknown(call.name, given, tool)
+    unknown = _find_unknown(call.name, arguments, tool)
     if unknown is not None:
         return unknown
     # our memory tools report bad arguments themselves, with a better remedy; other tools may not
-    return (mismatch(given, tool.schema.parameters) or given) if tool.schema.toolset != "memory" else given
+    return (mismatch(arguments, tool.schema.parameters) or arguments) if tool.schema.toolset != "memory" else arguments
 
 
-def _find_unknown(name: str, given: Mapping[str, JSON], tool: Tool) -> str | None:
+def _find_unknown(name: str, arguments: Mapping[str, JSON], tool: Tool) -> str | None:
     """Return what is wrong with an argument that one of our tools does not have; others may take any."""
-    known = tool.schema.parameters.get("properties")
-    if name not in CORE or not isinstance(known, Mapping):
+    properties = tool.schema.parameters.get("properties")
+    if name not in CORE or not isinstance(properties, Mapping):
         return None
-    unknown = next((each for each in given if each not in known), None)
-    return None if unknown is None else f"there is no argument {unknown[:80]!r}; {name} has: {', '.join(known)}"
+    unknown = next((argument for argument in arguments if argument not in properties), None)
+    return None if unknown is None else f"there is no argument {unknown[:80]!r}; {name} has: {', '.join(properties)}"
 
 
 def _invoke(tool: Tool, arguments: dict[str, JSON], context: ToolContext) -> dict[str, JSON]:
@@ -251,8 +247,8 @@ def mismatch(value: Any, schema: Mapping[str, JSON], *, where: str = "arguments"
         return _object_mismatch(value, schema, where)
     items = schema.get("items")
     if isinstance(value, list) and isinstance(items, Mapping):
-        found = (mismatch(item, items, where=f"{where}[{place}]") for place, item in enumerate(value))
-        return next((trouble for trouble in found if trouble), None)
+        mismatches = (mismatch(item, items, where=f"{where}[{index}]") for index, item in enumerate(value))
+        return next((reason for reason in mismatches if reason), None)
     return None
 
 

@@ -9,13 +9,12 @@ import anyio
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.agent.compact import CompactionRequest
-from wellkept.agent.dialogue import answer_without_model
+from wellkept.agent.compaction import CompactionRequest
 from wellkept.agent.offload import offload
 from wellkept.agent.settings import LimitSettings
 from wellkept.agent.toolbox import ToolEnvironment, run_tools
-from wellkept.context.prune import prune_as_marked
-from wellkept.context.repair import request_messages
+from wellkept.agent.without_model.dialogue import answer_without_model
+from wellkept.context.messages import last_question, prune_as_marked, request_messages
 from wellkept.core.errors import ContextOverflow, KeptError, ModelBusy
 from wellkept.core.events import ModelCalled, TextStreamed
 from wellkept.core.ids import LedgerId, MessageId, SessionId, SourceName
@@ -63,12 +62,7 @@ def build_user_message(text: str, images: Sequence[ImagePart]) -> Message:
 
 
 def build_request(
-    prompt: str,
-    rows: Sequence[StoredMessage],
-    *,
-    tools: tuple[ToolSchema, ...],
-    pruning: JSON,
-    conversation_id: str,
+    prompt: str, rows: Sequence[StoredMessage], *, tools: tuple[ToolSchema, ...], pruning: JSON, conversation_id: str
 ) -> ChatRequest:
     """Return the request for `rows`; the same rows always give the same bytes."""
     return ChatRequest(
@@ -218,9 +212,9 @@ def limit_notice(limit: str, calls: Sequence[ToolUse]) -> str:
     counts: dict[str, int] = {}
     for call in calls:
         counts[call.name] = counts.get(call.name, 0) + 1
-    done = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
+    calls_made = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
     failed = sum(1 for call in calls if not call.ok)
-    tail = f" So far: {done}{f', {failed} of them failed' if failed else ''}." if calls else ""
+    tail = f" So far: {calls_made}{f', {failed} of them failed' if failed else ''}." if calls else ""
     return f"[I stopped at the limit of {limit} for one turn.{tail} Say “go on” to continue.]"
 
 
@@ -270,10 +264,12 @@ async def take_turn(
     With `results`, continue the turn that `text` began, after the client has run its own tools. `loaded` is the skill
     that the person loaded with the message.
     """
-    first_row = _first_row(conversation, goes_on=bool(results))
-    found = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
+    # a continued turn began with the person's last message
+    question = last_question(conversation.record.rows) if results else None
+    first_row = len(conversation.record.rows) if question is None else question
+    author = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
     turn = Turn(
-        text, time.monotonic(), first_row, images=tuple(images), loaded=loaded, source=found, results=tuple(results)
+        text, time.monotonic(), first_row, images=tuple(images), loaded=loaded, source=author, results=tuple(results)
     )
     conversation.current = turn
     failure: KeptError | None = None
@@ -311,14 +307,6 @@ async def take_turn(
     )
 
 
-def _first_row(conversation: "Conversation", *, goes_on: bool) -> int:
-    """Return the index of the turn's first message: a new one or, for a continued turn, the person's last."""
-    rows = conversation.record.rows
-    if not goes_on:
-        return len(rows)
-    return next((place for place in range(len(rows) - 1, -1, -1) if rows[place].message.role is Role.USER), len(rows))
-
-
 def _trouble_of_writes(conversation: "Conversation", turn: Turn) -> str:
     """Return why neither the message nor an entry of the model could be stored; empty when one of them was."""
     is_refused = any(call.name == "memory" and not call.ok for call in turn.calls)
@@ -348,7 +336,7 @@ async def _receive(conversation: "Conversation", turn: Turn) -> None:
 async def _store_message(conversation: "Conversation", turn: Turn) -> None:
     origin = Origin.PERSON
     if conversation.parts.model is None:
-        from wellkept.agent.passages import asks_memory
+        from wellkept.agent.without_model.passages import asks_memory
 
         origin = Origin.LOOKUP if asks_memory(turn.text, conversation.now()) else origin
     sent = build_user_message(turn.text, turn.images)
@@ -398,7 +386,9 @@ async def _answer(conversation: "Conversation", turn: Turn) -> None:
             return
         await offload(conversation.record.add, [_new_message(conversation, response.message, Origin.MODEL)])
         turn.streamed = StreamedText()
-        own, turn.client_calls = _split_calls(conversation, response.message.tool_calls)
+        theirs = {schema.name for schema in conversation.client_tools} - set(conversation.parts.toolbox.tools)
+        turn.client_calls = tuple(call for call in response.message.tool_calls if call.name in theirs)
+        own = [call for call in response.message.tool_calls if call.name not in theirs]
         if own:
             await _run_tools(conversation, turn, own)
         if turn.client_calls:
@@ -444,14 +434,6 @@ async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:
     raise AssertionError("the loop returns or raises")
 
 
-def _split_calls(
-    conversation: "Conversation", calls: Sequence[ToolCall]
-) -> tuple[list[ToolCall], tuple[ToolCall, ...]]:
-    """Return the calls that run here, and those that the client runs."""
-    theirs = {schema.name for schema in conversation.client_tools} - set(conversation.parts.toolbox.tools)
-    return [one for one in calls if one.name not in theirs], tuple(one for one in calls if one.name in theirs)
-
-
 async def _run_tools(conversation: "Conversation", turn: Turn, calls: Sequence[ToolCall]) -> None:
     environment = ToolEnvironment(
         conversation.parts.toolbox,
@@ -461,8 +443,8 @@ async def _run_tools(conversation: "Conversation", turn: Turn, calls: Sequence[T
         conversation.parts.limits.tool_seconds,
     )
     results = await run_tools(calls, environment)
-    turn.calls += [ToolUse(each.call.name, each.call.arguments, each.ok) for each in results]
-    new = [_new_message(conversation, each.message, Origin.TOOL, is_own=not each.has_run) for each in results]
+    turn.calls += [ToolUse(result.call.name, result.call.arguments, result.ok) for result in results]
+    new = [_new_message(conversation, result.message, Origin.TOOL, is_own=not result.has_run) for result in results]
     await offload(conversation.record.add, new)
 
 

@@ -117,9 +117,9 @@ class Workspace(Struct, frozen=True):
         if data is None:
             return _fail(f"there is no file {str(path)!r}")
         text = data.decode()
-        found = text.count(old) if old else 0
-        if found != 1:
-            return _fail(f"old_text occurs {found} times in {path}", "quote a passage that occurs exactly once")
+        occurrences = text.count(old) if old else 0
+        if occurrences != 1:
+            return _fail(f"old_text occurs {occurrences} times in {path}", "quote a passage that occurs exactly once")
         return self.write(
             {"path": str(path), "content": text.replace(old, str(arguments.get("new_text", "")))}, context
         )
@@ -128,11 +128,12 @@ class Workspace(Struct, frozen=True):
         """List files below a folder."""
         pattern = str(arguments.get("pattern") or "*")
         files = map(Path, find_files(str(self._path(arguments)), pattern))
-        found = sorted(files, key=_modified_time, reverse=True)
-        shown: list[JSON] = [
-            _name(file.relative_to(self.folder) if self._inside(str(file)) else file) for file in found[:MAX_HITS]
+        newest_first = sorted(files, key=_modified_time, reverse=True)
+        names: list[JSON] = [
+            _encodable(str(file.relative_to(self.folder) if self._inside(str(file)) else file))
+            for file in newest_first[:MAX_HITS]
         ]
-        return {"success": True, "files": shown, "count": len(found)}
+        return {"success": True, "files": names, "count": len(newest_first)}
 
     def search(self, arguments: Mapping[str, JSON], _context: ToolContext) -> Mapping[str, JSON]:
         """Search the contents of files."""
@@ -143,16 +144,16 @@ class Workspace(Struct, frozen=True):
             re.compile(expression)
         except (re.error, RecursionError, OverflowError) as error:
             return _fail(f"not a regular expression: {error}", "correct it and try again")
-        asked = {"expression": expression, "place": str(self._path(arguments)), "most": MAX_HITS + 1}
-        asked["files"] = str(arguments.get("files") or "*")
-        program = [sys.executable, "-I", "-S", file_search.__file__, json.dumps(asked)]
-        done = run_process(program, folder=self.folder, seconds=SEARCH_SECONDS, max_bytes=_SEARCH_BYTES)
-        hits: list[JSON] = [_encodable(json.loads(line)) for line in done.output.splitlines() if line.endswith('"')]
+        request = {"expression": expression, "place": str(self._path(arguments)), "most": MAX_HITS + 1}
+        request["files"] = str(arguments.get("files") or "*")
+        program = [sys.executable, "-I", "-S", file_search.__file__, json.dumps(request)]
+        process = run_process(program, folder=self.folder, seconds=SEARCH_SECONDS, max_bytes=_SEARCH_BYTES)
+        hits: list[JSON] = [_encodable(json.loads(line)) for line in process.output.splitlines() if line.endswith('"')]
         answer: dict[str, JSON] = {"success": True, "hits": hits[:MAX_HITS], "count": len(hits)}
-        if done.exit_code is None:
+        if process.exit_code is None:
             late = f"the search was stopped after at most {SEARCH_SECONDS:g} s"
             return {**_fail(late, "use a simpler expression, or fewer files"), "hits": hits[:MAX_HITS]}
-        if done.exit_code != 0:
+        if process.exit_code != 0:
             return _fail("the search failed", "use a simpler expression")
         return answer
 
@@ -160,14 +161,14 @@ class Workspace(Struct, frozen=True):
         """Run a shell command."""
         shell = str(arguments.get("command", ""))
         try:
-            done = run_command(shell, folder=self.folder, seconds=TERMINAL_SECONDS, max_bytes=4 * MAX_READ_CHARS)
+            result = run_command(shell, folder=self.folder, seconds=TERMINAL_SECONDS, max_bytes=4 * MAX_READ_CHARS)
         except (OSError, ValueError) as error:
             return _fail(f"the command cannot be run: {error}", "check the command and try again")
-        output = done.output[-MAX_READ_CHARS:]
-        if done.exit_code is None:
+        output = result.output[-MAX_READ_CHARS:]
+        if result.exit_code is None:
             late = f"the command was stopped after at most {TERMINAL_SECONDS:g} s"
             return {**_fail(late, "run it in the background, or do less at once"), "output": output}
-        return {"success": done.exit_code == 0, "exit_code": done.exit_code, "output": output}
+        return {"success": result.exit_code == 0, "exit_code": result.exit_code, "output": output}
 
     def _path(self, arguments: Mapping[str, JSON]) -> Path:
         return (self.folder / Path(str(arguments.get("path") or ".")).expanduser()).resolve()
@@ -195,10 +196,6 @@ def _answer_errors(call: _Call) -> _Call:
             return _fail(f"not a path: {error}")
 
     return answer
-
-
-def _name(path: Path) -> str:
-    return _encodable(str(path))
 
 
 def _encodable(text: str) -> str:
@@ -306,7 +303,7 @@ class Permission(StrEnum):
 def permission(
     tool: Tool, arguments: Mapping[str, JSON], *, workspace: Workspace, mode: Approvals, yes_to_reads: bool = False
 ) -> Permission:
-    """Return whether the settings allow a call, deny it, or leave it to the user."""
+    """Whether the settings allow a call, deny it, or leave it to the user."""
     if mode == "deny":
         return Permission.DENIED
     is_risky = workspace.needs_asking(tool.schema.name, arguments)

@@ -17,15 +17,15 @@ from wellkept.core.values import asdict
 
 if TYPE_CHECKING:
     from wellkept.agent.agent import Agent, Opening
-    from wellkept.agent.assistant import Assistant, Sources
-    from wellkept.agent.dialogue import Actions
-    from wellkept.agent.parts import Parts
+    from wellkept.agent.dependencies import Parts
     from wellkept.agent.toolbox import Toolbox
+    from wellkept.agent.without_model.assistant import Assistant, Sources
+    from wellkept.agent.without_model.dialogue import Actions
     from wellkept.app.caller import UserSpace
     from wellkept.context.engine import ContextEngine
     from wellkept.core.ids import SourceName
     from wellkept.core.messages import Session
-    from wellkept.core.ports import ChatModel, Completes, EventSink, OffersTools
+    from wellkept.core.ports import ChatModel, EventSink, OffersTools
     from wellkept.core.tools import Tool, ToolContext
     from wellkept.providers.manager import ProviderManager
     from wellkept.sessions.ports import Sessions
@@ -68,12 +68,18 @@ class AgentBuilder:
     def agent(self, opening: Opening, *, model_name: str | None = None, sink: EventSink | None = None) -> Agent:
         """Open a conversation with the named model, the configured one, or none."""
         from wellkept.agent.agent import Agent
+        from wellkept.context.plugins import BUILT_IN
+        from wellkept.core.ids import new_session_id
 
         opening = replace(opening, user_id=self._space.user)
         events = AgentEvents(sink or self._space.listeners)
         model = self._app.models.chat(model_name, sink=events.report)
         sessions = None if opening.incognito else self._space.sessions_or_none()
-        opening = self._name_session(opening, sessions)
+        settings = self._app.settings
+        has_plugins = bool(settings.memory.provider) or settings.context.engine not in BUILT_IN
+        session_id = None if opening.resume is not None else new_session_id(self._app.clock.now())
+        defers = opening.defers_plugins and has_plugins and sessions is not None
+        opening = replace(opening, session_id=opening.session_id or session_id, defers_plugins=defers)
         providers = None if opening.defers_plugins else self._start_providers(opening, sessions)
         parts = self._parts(opening, model, sessions=sessions, providers=providers, events=events)
         agent = events.agent = Agent(parts, opening)
@@ -99,17 +105,6 @@ class AgentBuilder:
 
         agent.when_closed = close_parts
         return agent
-
-    def _name_session(self, opening: Opening, sessions: Sessions | None) -> Opening:
-        """Choose the id of a new session now, because providers start with it; defer only what is configured."""
-        from wellkept.context.engines import BUILT_IN
-        from wellkept.core.ids import new_session_id
-
-        settings = self._app.settings
-        has_plugins = bool(settings.memory.provider) or settings.context.engine not in BUILT_IN
-        session_id = None if opening.resume is not None else new_session_id(self._app.clock.now())
-        defers = opening.defers_plugins and has_plugins and sessions is not None
-        return replace(opening, session_id=opening.session_id or session_id, defers_plugins=defers)
 
     def _start_providers(self, opening: Opening, sessions: Sessions | None) -> ProviderManager | None:
         """Start the configured external memories; their tools are available after that."""
@@ -147,7 +142,7 @@ class AgentBuilder:
         providers: ProviderManager | None,
         events: AgentEvents,
     ) -> Parts:
-        from wellkept.agent.parts import Gauge, Parts
+        from wellkept.agent.dependencies import Gauge, Parts
         from wellkept.agent.toolbox import build_toolbox
         from wellkept.llm.tokens import cost_of
 
@@ -161,6 +156,8 @@ class AgentBuilder:
         box = build_toolbox(
             core, self._collect_tools(opening, model, providers, engine), self._app.toolsets(opening.platform)
         )
+        models = self._app.models
+        is_set = model is not None and models.task_model("title", model) is not None
         parts = Parts(
             clock=self._app.clock,
             sink=events.report,
@@ -186,14 +183,14 @@ class AgentBuilder:
             skill_interval=settings.skills.creation_nudge_interval,
             skills=self._space.skill_tools if settings.skills.enabled else None,
             reviewer=self._app.models.task_model("review", model, sink=sink) if model is not None else None,
-            titler=self._titler(model, sink),
+            titler=models.auxiliary("title", model, sink=sink) if is_set else None,
             review_tokens_today=lambda: self._review_tokens(sessions),
             open_lease=self._open_lease,
         )
         return parts
 
     def _make_assistant(self, opening: Opening, sessions: Sessions | None) -> Assistant:
-        from wellkept.agent.assistant import Assistant
+        from wellkept.agent.without_model.assistant import Assistant
 
         return Assistant(
             self._space.memory,
@@ -225,7 +222,7 @@ class AgentBuilder:
 
     def _delegation(self, parts: Callable[[], Parts], opening: Opening, sink: EventSink) -> list[Tool]:
         from wellkept.agent.delegate import Delegation
-        from wellkept.agent.parts import Gauge
+        from wellkept.agent.dependencies import Gauge
 
         def build_child_parts(box: Toolbox) -> Parts:
             mine, gauge = parts(), Gauge()
@@ -252,17 +249,17 @@ class AgentBuilder:
     ) -> ContextEngine:
         """Return the configured context engine; warn if it cannot be used and another one replaces it."""
         from wellkept.agent.offload import is_cancelled
+        from wellkept.context.boundaries import Window
         from wellkept.context.engine import Setup
-        from wellkept.context.engines import choose_engine
-        from wellkept.context.window import Window
+        from wellkept.context.plugins import choose_engine
         from wellkept.security.secrets import redact
 
         sink = sink or self._space.listeners
         settings = self._app.settings
-        found = choose_engine(settings.context.engine, home=self._app.home.path, disabled=settings.disabled_plugins)
-        if found.warning:
-            sink(Warned(found.warning, "`kept context list` shows the engines"))
-        found.engine.prepare(
+        engine = choose_engine(settings.context.engine, home=self._app.home.path, disabled=settings.disabled_plugins)
+        if engine.warning:
+            sink(Warned(engine.warning, "`kept context list` shows the engines"))
+        engine.engine.prepare(
             Setup(
                 window=Window(model.context_length),
                 count=count,
@@ -276,7 +273,7 @@ class AgentBuilder:
                 given_up=is_cancelled,
             )
         )
-        return found.engine
+        return engine.engine
 
     def providers(self, opening: Opening, resumed: Session | None = None) -> ProviderManager | None:
         """Return the manager of the external memories that are configured, None for the built-in pages only.
@@ -286,7 +283,7 @@ class AgentBuilder:
         given = self._app.given.provider
         if not self._app.settings.memory.provider and given is None:
             return None
-        from wellkept.agent.parts import PageLedger
+        from wellkept.agent.dependencies import PageLedger
         from wellkept.agent.toolbox import CORE
         from wellkept.providers.active import ManagerContext
         from wellkept.providers.base import StartContext
@@ -346,12 +343,6 @@ class AgentBuilder:
 
         return [start_before_call(tool) for tool in manager.tools()]
 
-    def _titler(self, model: ChatModel | None, sink: EventSink) -> Completes | None:
-        """Return the model that names sessions; without a dedicated one, None: the first words are a free title."""
-        models = self._app.models
-        is_set = model is not None and models.task_model("title", model) is not None
-        return models.auxiliary("title", model, sink=sink) if is_set else None
-
     def _review_tokens(self, sessions: Sessions | None) -> int:
         today = self._app.clock.now().strftime("%Y-%m-%d")
         rows = sessions.usage(since=today) if sessions is not None else []
@@ -359,7 +350,7 @@ class AgentBuilder:
 
     def _skill_hint(self, question: str) -> str:
         """Return one line that suggests a skill that clearly matches the question; empty if none does."""
-        from wellkept.agent.passages import count_shared_words, relevances
+        from wellkept.agent.without_model.passages import count_shared_words, relevances
 
         if not self._app.settings.skills.enabled:
             return ""
@@ -374,15 +365,15 @@ class AgentBuilder:
         return f"A skill fits: /{best.name} — {best.description}"
 
     def _choose_actions(self, opening: Opening) -> Actions | None:
-        from wellkept.agent.dialogue import PageActions
+        from wellkept.agent.without_model.dialogue import PageActions
 
         if opening.incognito:
             return None
         return opening.actions or PageActions(self._space.memory, self._space.approvals, self._app.why_no_person)
 
     def _make_sources(self, sessions: Sessions | None) -> Sources:
-        from wellkept.agent.assistant import Sources
-        from wellkept.agent.passages import list_said, look_up
+        from wellkept.agent.without_model.assistant import Sources
+        from wellkept.agent.without_model.passages import list_said, look_up
 
         if sessions is None:
             return Sources(suggest=self._skill_hint, is_readable=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -17,7 +18,7 @@ from wellkept.core.ports import ignore
 from wellkept.core.values import hide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from wellkept.agent.agent import Agent, Opening
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from wellkept.core.events import Event
     from wellkept.core.ports import Database, Documents, EventSink
     from wellkept.core.tools import Tool
-    from wellkept.curation.backup import RollbackResult
     from wellkept.memory.approval import Approvals
     from wellkept.memory.store import MemoryStore, Storage
     from wellkept.providers.audit import Audit
     from wellkept.providers.outbox import Outbox
     from wellkept.sessions.ports import Sessions
     from wellkept.sessions.receipts import NewReceipt
+    from wellkept.skills.curator.backup import RollbackResult
     from wellkept.skills.tool import SkillTools
     from wellkept.storage.leases import Lease
     from wellkept.storage.postgres.database import PostgresServer
@@ -200,7 +201,7 @@ class UserSpace:
             sink=self.listeners,
         )
         app.on_close(store.close)
-        return store.for_project(self._page_folder(store, str(app.folder)))
+        return self._bind(store, str(app.folder))
 
     def _open_rows(self, server: PostgresServer) -> Storage:
         from wellkept.memory.postgres import open_storage
@@ -210,21 +211,49 @@ class UserSpace:
 
     def memory_in(self, folder: str | None) -> MemoryStore:
         """Return the pages, including that of the project that `folder` is in, if it is in one."""
-        return self.memory.for_project(self._page_folder(self.memory, folder))
+        return self._bind(self.memory, folder)
 
-    def _page_folder(self, store: MemoryStore, folder: str | None) -> str | None:
-        """Return the folder of a project's page; the person's home folder and the root are not projects."""
-        from wellkept.memory.store import project_folder
+    def project_of(self, folder: str | None) -> Path | None:
+        """Return the project that a folder is in; the person's home folder and the root are not projects."""
         from wellkept.storage.files import find_project
 
         root = find_project(folder) if self.app.settings.memory.project_pages else None
         if root is None or Path(root) in (Path("/"), Path(self.app.environ.get("HOME") or "/")):
             return None
-        name = project_folder(Path(root))
+        return Path(root)
+
+    def _bind(self, store: MemoryStore, folder: str | None) -> MemoryStore:
+        """Return the memory with the page of the project that a folder is in."""
+        from wellkept.memory.store import project_folder
+
+        root = self.project_of(folder)
+        if root is None:
+            return store.for_project(None)
+        name = project_folder(root)
+        with suppress(StorageError):  # whoever uses the page reports it
+            name = store.pages.find_project(name)
+        return store.for_project(name, partial(self._note_facts, root, name))
+
+    def _note_facts(self, root: Path, project: str, entries: Mapping[str, float | None]) -> Mapping[str, str]:
+        """Return notes on the entries of a project's page that the project no longer confirms."""
+        from wellkept.projectfacts.notes import note_entries
+        from wellkept.projectfacts.remembered import load_remembered
+
+        documents, name = self.fact_documents(project)
         try:
-            return store.pages.find_project(name)
-        except StorageError:  # whoever uses the page reports it
-            return name
+            remembered = load_remembered(documents.read(name))
+        except StorageError:
+            remembered = load_remembered(None)
+        return note_entries(root, entries, remembered)
+
+    def fact_documents(self, project: str) -> tuple[Documents, str]:
+        """Return where the steps of a project's history are remembered, and the name of that document."""
+        from wellkept.storage.documents import FolderDocuments
+
+        documents = self.documents("facts")
+        # without the name of the project, which may be forgotten
+        name = f"{project.rpartition('-')[2]}.json"
+        return FolderDocuments(documents) if isinstance(documents, Path) else documents, name
 
     @property
     def database(self) -> Database:
@@ -304,7 +333,7 @@ class UserSpace:
 
         if not (self.home.skills / ROLLBACK_JOURNAL).exists():
             return
-        from wellkept.curation.curator import Curator
+        from wellkept.skills.curator.curator import Curator
 
         try:
             done = Curator(tools.editor, self.app.settings.curator).finish_rollback()

@@ -92,6 +92,7 @@ PLACES: tuple[Place, ...] = (
     Place("memories/**.md.bak.*", "a page before a repair", _O, OnForget.REMOVE),
     Place("memories/**.md", "a page", _C, OnForget.ENTRIES),
     Place("memories/.watched", "kept has seen the pages", _D, OnForget.NAME, left_out=PASSING),
+    Place("facts/*.json", "commits of projects, with digests and no text", _D, OnForget.REMOVE, left_out=REBUILT),
     Place("pending/**.json", "writes that wait for approval", _C, OnForget.REMOVE, secrets=True),
     # skills
     Place("skills/.*.lock", "the process that holds a lock", _D, OnForget.NAME, left_out=PASSING),

@@ -249,10 +249,10 @@ class App:
 
     @cached_property
     def _file_vectors(self) -> FileVectors | None:
-        found = open_semantic_search(self, self.state_file)
-        if found is not None:
-            self._closing.callback(found.close)
-        return found
+        vectors = open_semantic_search(self, self.state_file)
+        if vectors is not None:
+            self._closing.callback(vectors.close)
+        return vectors
 
     @cached_property
     def _server_vectors(self) -> ServerVectors | None:
@@ -262,19 +262,18 @@ class App:
         from wellkept.sessions.postgres.semantic import ServerVectors
 
         message, question = choose_models(self)
-        found = ServerVectors(self.server, settings, model=message, question=question, sink=self.report)
-        self._closing.callback(found.close)
-        return found
+        vectors = ServerVectors(self.server, settings, model=message, question=question, sink=self.report)
+        self._closing.callback(vectors.close)
+        return vectors
 
     @cached_property
     def models(self) -> Models:
         """The models available through settings, keys and local servers."""
         from wellkept.llm.models import Configured, Models
-        from wellkept.prompt.tiers import apply_cache_markers
 
         settings = self.settings
         configured = Configured(settings.model, settings.auxiliary, settings.prompt_caching)
-        return Models(configured, self.environ, mark=apply_cache_markers, sink=self.report, given=self.given.model)
+        return Models(configured, self.environ, sink=self.report, given=self.given.model)
 
     def mcp_tools(self) -> list[Tool]:
         """Connect the configured MCP servers and return their tools."""
@@ -314,8 +313,8 @@ class App:
         model = self.models.auxiliary("search_summary", self.models.chat())
         if model is None:
             raise UsageError("there is no model", "`kept model list` shows what can be used")
-        rules = [str(each.get("content", "")) for each in messages if each.get("role") == "system"]
-        rest = [str(each.get("content", "")) for each in messages if each.get("role") != "system"]
+        rules = [str(message.get("content", "")) for message in messages if message.get("role") == "system"]
+        rest = [str(message.get("content", "")) for message in messages if message.get("role") != "system"]
         return model.complete("\n\n".join(rules), "\n\n".join(rest), max_output_tokens=max_tokens or PLUGIN_TOKENS)
 
     def _choose_provider(self, name: str) -> None:

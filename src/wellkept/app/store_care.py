@@ -87,9 +87,9 @@ def check_store(app: App) -> list[Finding] | None:
     emptied = _find_emptied(path)
     if is_emptied(path) or not (path.exists() or is_misplaced(path)):
         return emptied or None
-    found = check_file(path, clock=app.clock) + emptied
-    refusal = None if found else find_refusal(path)
-    return found if refusal is None else [_finding(refusal.message, refusal.remedy)]
+    findings = check_file(path, clock=app.clock) + emptied
+    refusal = None if findings else find_refusal(path)
+    return findings if refusal is None else [_finding(refusal.message, refusal.remedy)]
 
 
 def check_copied_store(path: Path) -> list[str]:
@@ -109,35 +109,35 @@ def _find_refusals(server: PostgresServer) -> list[Finding]:
     """Return why a server would refuse writes although it can be read."""
     from wellkept.storage.postgres.schema import find_missing_rights
 
-    found = []
+    findings = []
     if server.for_tenant().is_read_only:
         remedy = "point storage.url at the primary, or wait for the failover"
-        found.append(_finding(f"{server.place} is read-only, so nothing can be stored", remedy))
+        findings.append(_finding(f"{server.place} is read-only, so nothing can be stored", remedy))
     if missing := find_missing_rights(server):
         what = f"{server.place.role!r} may not read or change {', '.join(missing)}"
-        found.append(_finding(what, "grant what `kept storage create-role` prints"))
-    return found
+        findings.append(_finding(what, "grant what `kept storage create-role` prints"))
+    return findings
 
 
 def _find_emptied(path: Path) -> list[Finding]:
     """Return a finding for an empty database in a home that was in use, and for each that was set aside."""
     from wellkept.storage.swap import COMPANIONS
 
-    found = []
+    refusals = []
     if is_emptied(path) and (traces := _find_traces(path)):
         what = f"{path.name} is empty (0 bytes), and this home was in use ({', '.join(traces)})"
-        found.append(_finding(f"{what}: conversations that were stored in it are lost", _RESTORE, is_lost=True))
+        refusals.append(_finding(f"{what}: conversations that were stored in it are lost", _RESTORE, is_lost=True))
     for aside in sorted(path.parent.glob(f"{path.name}.damaged-*")):
         if is_emptied(aside) and not aside.name.endswith(COMPANIONS):
             what = f"{path.name} was found empty and set aside as {aside.name}: conversations before that are lost"
-            found.append(_finding(what, f"{_RESTORE}; remove {aside} to end this message", is_lost=True))
-    return found
+            refusals.append(_finding(what, f"{_RESTORE}; remove {aside} to end this message", is_lost=True))
+    return refusals
 
 
 def _find_traces(path: Path) -> list[str]:
     home = path.parent
     patterns = (*_TRACES, f"{path.name}.*")
-    return [min(there).relative_to(home).as_posix() for one in patterns if (there := list(home.glob(one)))]
+    return [min(there).relative_to(home).as_posix() for pattern in patterns if (there := list(home.glob(pattern)))]
 
 
 def set_aside_emptied(app: App) -> None:
@@ -172,14 +172,9 @@ def repair_store(app: App) -> Repaired | None:
     path = app.home.database
     if not (path.exists() or is_misplaced(path)):
         return None
-    _close_database(app)
-    return Repair(path, app.settings.sessions, clock=app.clock, sink=app.sink).run()
-
-
-def _close_database(app: App) -> None:
-    """Close the connections of this process, whose locks look like those of another; the next use opens them again."""
     if "state_file" in vars(app):
         app.state_file.close()
+    return Repair(path, app.settings.sessions, clock=app.clock, sink=app.sink).run()
 
 
 @contextmanager

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from wellkept.core.lazy import load_on_use
+from wellkept.core.text import load_on_use
 
 if TYPE_CHECKING:
-    from wellkept.backup import backup, check, files, restore
+    from wellkept.backup import backup, files, restore
     from wellkept.backup import restore_parts as parts
 
-__all__ = ["backup", "check", "files", "parts", "restore"]
+__all__ = ["backup", "files", "parts", "restore"]
 __getattr__ = load_on_use(__name__, __all__)

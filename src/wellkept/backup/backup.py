@@ -2,31 +2,117 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import field
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso
 from wellkept.core.errors import Busy, KeptError, NotFound, Reason, Refused, StorageError, Unreadable
 from wellkept.core.events import Warned
-from wellkept.core.text import dumps
+from wellkept.core.regular_files import explain_errors
+from wellkept.core.text import JSON, dumps
 from wellkept.core.values import JsonStruct
-from wellkept.storage.files import read_bytes
+from wellkept.storage.archive import (
+    HOME,
+    ArchiveWriter,
+    Contents,
+    Description,
+    create_archive,
+    is_encrypted,
+    open_archive,
+    read_archive,
+)
+from wellkept.storage.files import (
+    make_folder,
+    open_scratch,
+    read_bytes,
+    remove_stale_temps,
+    remove_unfinished,
+    write_atomically,
+)
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from wellkept.app.caller import Caller
     from wellkept.app.root import App
     from wellkept.backup.files import LeftOut, Staging
-    from wellkept.core.text import JSON
-    from wellkept.storage.archive import Contents
+
+T = TypeVar("T")
+_SESSIONS = frozenset({"state.db", "kept.db"})
+_LEDGER = "ledger.db"
+_FACTS = "holographic.db"
+_MOST_SHOWN = 5
+
+
+def is_checked(name: str) -> bool:
+    """Whether a file of an archive is one of our databases."""
+    return Path(name).name in {*_SESSIONS, _LEDGER, _FACTS} and name.startswith(HOME)
+
+
+def find_damage(files: Mapping[str, Path]) -> list[str]:
+    """Return what is damaged in the databases among these copies, given by their name in the archive.
+
+    Pages and rows are compared with their checksums. Derived data is not looked at: it can be rebuilt.
+    """
+    return [
+        f"{name.removeprefix(HOME)}: {problem.replace(repr(str(path)), 'the file')}"
+        for name, path in sorted(files.items())
+        if is_checked(name)
+        for problem in _shorten(_check(Path(name).name, path))
+    ]
+
+
+def _check(name: str, path: Path) -> list[str]:
+    from wellkept.storage.maintenance import check_pages
+
+    try:
+        problems = check_pages(path)
+        if not problems and name in _SESSIONS:
+            from wellkept.app.store_care import check_copied_store
+
+            return check_copied_store(path)
+        if not problems and name == _LEDGER:
+            from wellkept.memory.ledger import check_copied_ledger
+
+            return check_copied_ledger(path)
+    except KeptError as error:
+        return [error.message]
+    return problems
+
+
+def _shorten(problems: list[str]) -> list[str]:
+    rest = len(problems) - _MOST_SHOWN
+    return [*problems[:_MOST_SHOWN], f"and {rest:,} more"] if rest > 0 else problems
+
+
+def with_room(caller: Caller, read: Callable[[Path], T]) -> T:
+    """Return what `read` makes of a folder for unpacked databases: in the home, or a temporary one if that is full."""
+    root = caller.app.home.root
+    if os.access(root, os.W_OK):
+        try:
+            with open_scratch(root) as folder:
+                return read(folder)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+    with tempfile.TemporaryDirectory(prefix="kept-verify-") as name:
+        return read(Path(name))
+
+
+def is_full(error: StorageError) -> bool:
+    """Whether a disk without space is the reason."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in {errno.ENOSPC, errno.EDQUOT}
+
 
 SUFFIX = ".kept.tar.gz"
 ENCRYPTED_SUFFIX = f"{SUFFIX}.age"
@@ -70,10 +156,7 @@ def create_backup(
     it is complete; an error leaves nothing behind. An archive with damaged or missing files gets a name of its own,
     so that it never takes the place of a whole one.
     """
-    from wellkept.backup.check import find_damage
     from wellkept.backup.files import Staging, stage_files
-    from wellkept.core.regular_files import explain_errors
-    from wellkept.storage.files import open_scratch, remove_stale_temps, remove_unfinished
 
     caller.require(Scope.ADMIN if caller.is_owner else Scope.READ)
     moment = caller.app.clock.now()
@@ -92,20 +175,15 @@ def create_backup(
         parts = _count_parts(staging)
         staging.problems += find_damage(staging.files)
         if staging.problems:
-            path = _mark_damaged(path)
-        made = _write(caller, path, staging, parts, created=iso(moment), passphrase=passphrase)
+            stem, dot, suffix = path.name.partition(".")
+            marked = (f"{stem}{_DAMAGED}{f'-{number}' if number else ''}{dot}{suffix}" for number in range(1_000_000))
+            path = next(there for name in marked if not (there := path.with_name(name)).exists())
+        backup = _write(caller, path, staging, parts, created=iso(moment), passphrase=passphrase)
     if caller.is_owner:
         _record(caller, _SCHEDULED if f"-{_SCHEDULED}" in path.name else "taken", str(path))
-        if made.problems:
-            _record(caller, "failed", f"{path.name} is not whole: {'; '.join(made.problems)}")
-    return made
-
-
-def _mark_damaged(path: Path) -> Path:
-    """Return another name, which is free, for a backup that is not whole."""
-    stem, dot, suffix = path.name.partition(".")
-    marked = (f"{stem}{_DAMAGED}{f'-{number}' if number else ''}{dot}{suffix}" for number in range(1_000_000))
-    return next(there for name in marked if not (there := path.with_name(name)).exists())
+        if backup.problems:
+            _record(caller, "failed", f"{path.name} is not whole: {'; '.join(backup.problems)}")
+    return backup
 
 
 def back_up_before(caller: Caller, what: str) -> BackupReport | Refused:
@@ -142,15 +220,15 @@ def _take(caller: Caller, name: str) -> BackupReport | Refused:
     if isinstance(passphrase, Refused):
         return passphrase
     stem = f"{caller.app.clock.now():%Y%m%d-%H%M%S}-{name}"
-    made = create_backup(caller, _free_name(folder, stem, is_plain=passphrase is None), passphrase=passphrase)
-    if not isinstance(made, Refused):
+    backup = create_backup(caller, _free_name(folder, stem, is_plain=passphrase is None), passphrase=passphrase)
+    if not isinstance(backup, Refused):
         of_name = re.compile(rf"[\d-]+-{re.escape(name)}(-\d+)?({_DAMAGED}(-\d+)?)?")
         taken = [path for path in find_backups(folder) if of_name.fullmatch(path.name.partition(".")[0])]
         for is_damaged in (True, False):
             alike = [path for path in taken if (_DAMAGED in path.name) is is_damaged]
             for old in alike[: -caller.app.settings.backup.keep]:
                 old.unlink(missing_ok=True)
-    return made
+    return backup
 
 
 def _find_folder(caller: Caller) -> Path:
@@ -162,11 +240,11 @@ def _find_passphrase(caller: Caller) -> str | Refused | None:
     variable = caller.app.settings.backup.passphrase_env
     if variable is None:
         return None
-    found = caller.app.environ.get(variable)
-    if not found:
+    passphrase = caller.app.environ.get(variable)
+    if not passphrase:
         message = f"backup.passphrase_env names {variable!r}, which is not set"
         return Refused(Reason.UNAVAILABLE, message, "set it, or run: kept config unset backup.passphrase_env")
-    return found
+    return passphrase
 
 
 def find_backups(folder: Path) -> list[Path]:
@@ -192,7 +270,7 @@ def list_backups(caller: Caller) -> list[TakenBackup]:
 
 def find_backup(caller: Caller, name: str) -> Path:
     """Return the backup of this name in the configured folder; raises NotFound."""
-    found = next((one.file for one in list_backups(caller) if one.file.name == name), None)
+    found = next((backup.file for backup in list_backups(caller) if backup.file.name == name), None)
     if found is None:
         raise NotFound(
             f"there is no backup {name!r}",
@@ -224,8 +302,6 @@ def is_due(app: App) -> bool:
 
 def take_scheduled_backup(caller: Caller) -> BackupReport | None:
     """Take a backup if one is due and no other process takes it; remember when, or why it failed."""
-    from wellkept.storage.locks import hold_lock
-
     try:
         with hold_lock(caller.app.home.path / "backup.lock", timeout_seconds=0):
             if not is_due(caller.app):
@@ -242,16 +318,14 @@ def take_scheduled_backup(caller: Caller) -> BackupReport | None:
 def read_history(caller: Caller) -> dict[str, dict[str, Any]]:
     """Return when backups were taken (`taken`, `scheduled`) and when one failed (`failed`), with file or reason."""
     try:
-        found = json.loads(read_bytes(caller.app.home.backups / _HISTORY) or b"{}")
+        history = json.loads(read_bytes(caller.app.home.backups / _HISTORY) or b"{}")
     except (ValueError, StorageError):
         return {}
-    return {name: one for name, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
+    return {name: one for name, one in history.items() if isinstance(one, dict)} if isinstance(history, dict) else {}
 
 
 def _record(caller: Caller, event: str, what: str) -> None:
     """Record a backup of the home, or its failure; does nothing if the home cannot be written."""
-    from wellkept.storage.files import make_folder, write_atomically
-
     entry = {"time": caller.app.clock.now().timestamp(), "error" if event == "failed" else "file": what}
     history = {**read_history(caller), event: entry}
     if event != "failed":
@@ -282,7 +356,6 @@ def _write(
     caller: Caller, path: Path, staging: Staging, parts: Mapping[str, int], *, created: str, passphrase: str | None
 ) -> BackupReport:
     from wellkept import __version__
-    from wellkept.storage.archive import ArchiveWriter, Contents, Description, create_archive
 
     home, listeners = caller.app.home, caller.space.listeners
     description = Description(created, __version__, caller.user, home.profile, len(staging.files), staging.total_bytes)
@@ -305,7 +378,6 @@ def _write(
 
 def _count_parts(staging: Staging) -> dict[str, int]:
     """Count the pages, sessions, messages, skills, settings and users in the backup."""
-    from wellkept.storage.archive import HOME
     from wellkept.storage.columns import count_rows
 
     names = [name.removeprefix(HOME) for name in staging.files if name.startswith(HOME)]
@@ -330,9 +402,6 @@ def verify_backup(caller: Caller, path: Path, *, passphrase: str | None = None) 
     Raises UsageError for another file, or Unreadable for a damaged archive. A whole archive may hold a damaged
     database, which was copied as it was: that is among the problems.
     """
-    from wellkept.backup.check import find_damage, is_checked, with_room
-    from wellkept.storage.archive import open_archive, read_archive
-
     caller.require(Scope.READ)
     path = path.expanduser().absolute()
 
@@ -348,8 +417,6 @@ def verify_backup(caller: Caller, path: Path, *, passphrase: str | None = None) 
 
 def needs_passphrase(path: Path) -> bool:
     """Whether a backup is encrypted."""
-    from wellkept.storage.archive import is_encrypted
-
     return is_encrypted(path.expanduser())
 
 

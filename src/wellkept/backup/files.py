@@ -30,6 +30,7 @@ from wellkept.core.regular_files import open_regular
 from wellkept.core.text import dumps
 from wellkept.core.values import JsonStruct
 from wellkept.storage.archive import HOME, OUTSIDE
+from wellkept.storage.connections import sql_migrations
 from wellkept.storage.files import SCRATCH_FOLDER, is_foreign, read_bytes
 from wellkept.storage.locks import hold_lock
 
@@ -144,7 +145,7 @@ def stage_files(caller: Caller, staging: Staging) -> None:
 def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> None:
     """Copy the data on a server in the form of a home without one: a backup can be restored into either."""
     from wellkept.config.home import Home  # the name is only a type elsewhere
-    from wellkept.operations.storage_rows import copy_to_files
+    from wellkept.operations.storage import copy_to_files
     from wellkept.operations.users import list_users
 
     home = Home(staging.folder / "server")
@@ -174,8 +175,6 @@ def _drop_address(home: Home, staging: Staging) -> None:
 
 def newest_schema(name: str) -> int:
     """Return the schema version that this kept writes to a database of this name; 0 if it is not ours."""
-    from wellkept.storage.connections import sql_migrations
-
     packages = {"ledger.db": "wellkept.memory", "holographic.db": "wellkept.providers.holographic"}
     packages |= dict.fromkeys(("state.db", "kept.db"), "wellkept.storage")
     return sql_migrations(packages[name])[-1].version if name in packages else 0
@@ -201,15 +200,15 @@ def _hold_locks(caller: Caller) -> Iterator[None]:
 
 
 def _find_locks(caller: Caller) -> list[Path]:
-    found: list[Path] = []
+    locks: list[Path] = []
     for own in _user_folders(caller):
         memories, versions = own / "memories", own / "skills" / ".versions"
         if memories.is_dir():
             pages = {memories / "MEMORY.md", memories / "USER.md", *memories.glob("projects/*/MEMORY.md")}
-            found += [page.with_name(f"{page.name}.lock") for page in sorted(pages)]
+            locks += [page.with_name(f"{page.name}.lock") for page in sorted(pages)]
         if versions.is_dir():
-            found += sorted(versions / f"{path.name}.lock" for path in versions.iterdir() if path.is_dir())
-    return found
+            locks += sorted(versions / f"{path.name}.lock" for path in versions.iterdir() if path.is_dir())
+    return locks
 
 
 def _user_folders(caller: Caller) -> list[Path]:
@@ -221,14 +220,16 @@ def _user_folders(caller: Caller) -> list[Path]:
 def _list_sources(caller: Caller, staging: Staging) -> list[SourceFile]:
     """Return the files to copy, by name; count the others with the reason."""
     home = caller.space.home
-    found = [
+    sources = [
         source for path in _walk(home.own, home.path, staging) if (source := _judge(caller, path, staging)) is not None
     ]
     if not caller.is_owner:
         shared = [home.database, home.path / _FACTS]
-        found += [source for path in shared if path.exists() and (source := _judge(caller, path, staging)) is not None]
+        sources += [
+            source for path in shared if path.exists() and (source := _judge(caller, path, staging)) is not None
+        ]
         staging.left_out["settings, plugins and the other files of the home", _OF_THE_HOME] += 1
-    return sorted(found, key=lambda source: source.name)
+    return sorted(sources, key=lambda source: source.name)
 
 
 def _walk(root: Path, home: Path, staging: Staging) -> Iterator[Path]:
@@ -308,11 +309,11 @@ def _open_snapshots(
 ) -> dict[str, Snapshot]:
     from wellkept.storage.maintenance import is_database
 
-    found: dict[str, Snapshot] = {}
+    snapshots: dict[str, Snapshot] = {}
     for source in sources:
         try:
             if source.is_live_database or (source.place.nature is Nature.CANONICAL and is_database(source.path)):
-                found[source.name] = snapshot = _open_snapshot(caller, source.path)
+                snapshots[source.name] = snapshot = _open_snapshot(caller, source.path)
                 open_snapshots.callback(snapshot.close)
                 staging.schemas[source.name] = snapshot.version
         except Busy:
@@ -322,7 +323,7 @@ def _open_snapshots(
         except StorageError as error:
             if source.path.exists():  # without its log, the copy of the file may lack what was written last
                 staging.problems.append(f"{source.name}: {error.message}")
-    return found
+    return snapshots
 
 
 def _copy_databases(caller: Caller, snapshots: dict[str, Snapshot], staging: Staging, total: int) -> None:
@@ -415,5 +416,7 @@ def list_provider_roots(caller: Caller) -> list[tuple[str, Path]]:
     from wellkept.providers.status import list_backup_paths
 
     home = caller.app.home
-    found = list_backup_paths(names, caller.app.plugin_source())
-    return [(name, path) for name, paths in found.items() for path in paths if not path.is_relative_to(home.path)]
+    backup_paths = list_backup_paths(names, caller.app.plugin_source())
+    return [
+        (name, path) for name, paths in backup_paths.items() for path in paths if not path.is_relative_to(home.path)
+    ]

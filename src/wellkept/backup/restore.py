@@ -7,6 +7,7 @@ leaves the home unchanged; after that, the next command completes the restore, b
 from __future__ import annotations
 
 import json
+import os
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
-from wellkept.backup.files import newest_schema
+from wellkept.app.caller import Caller, Scope
+from wellkept.backup.files import list_provider_roots, newest_schema
 from wellkept.backup.restore_parts import (
     PartResult,
     Source,
@@ -29,17 +30,16 @@ from wellkept.core.errors import Busy, KeptError, Reason, Refused, StorageError,
 from wellkept.core.events import Warned
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.regular_files import load_bytes
-from wellkept.core.text import dumps
-from wellkept.operations.storage_rows import Move, copy_home, is_unused, restore_documents
+from wellkept.core.text import JSON, dumps
+from wellkept.operations.storage import Move, copy_home, is_unused, restore_documents
 from wellkept.operations.users import add_account, list_users
-from wellkept.storage.files import make_folder, move, publish, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, move, open_scratch, publish, read_bytes, write_atomically
 from wellkept.storage.locks import hold_lock
+from wellkept.storage.sqlite import open_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
     from wellkept.storage.archive import Contents
     from wellkept.storage.postgres.database import PostgresServer
 
@@ -131,7 +131,6 @@ def open_restore(
     The home is not changed; the unpacked files are removed at the end.
     """
     from wellkept.storage.archive import open_archive, read_archive
-    from wellkept.storage.files import open_scratch
 
     caller.require(Scope.ADMIN if caller.is_owner else Scope.WRITE)
     file = file.expanduser().absolute()
@@ -198,8 +197,6 @@ def _lock(folder: Path) -> Path:
 
 def _remove(caller: Caller, folder: Path) -> None:
     """Remove the unpacked backup; the restore ends with the rename."""
-    from wellkept.storage.files import open_scratch
-
     with open_scratch(caller.app.home.root) as scratch:
         move(folder, scratch / "done")
 
@@ -355,7 +352,6 @@ def _copy_to_server(
 ) -> dict[UserId, PartResult]:
     """Copy the rows of a whole home unchanged to an empty server; rows that are already there stay."""
     from wellkept.app.store_care import open_store_of
-    from wellkept.storage.sqlite import open_state
 
     result: dict[UserId, PartResult] = {}
     with open_store_of(staged) as theirs:
@@ -379,10 +375,6 @@ def _copy_to_server(
 
 def _restore_outside(caller: Caller, restore: Restore, *, is_preview: bool) -> PartResult:
     """Restore missing files outside the home, only under paths that a provider in use names."""
-    import os
-
-    from wellkept.backup.files import list_provider_roots
-
     result = PartResult()
     roots = [root for _, root in list_provider_roots(caller)] if restore.contents.details.get("outside") else []
     for name, original in restore.contents.details.get("outside", {}).items():

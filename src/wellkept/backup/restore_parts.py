@@ -13,9 +13,9 @@ from msgspec import Struct, field
 
 from wellkept.app.places import Nature, find_place
 from wellkept.core.errors import Refused, Unreadable
-from wellkept.core.ids import SessionId
-from wellkept.core.text import dumps
-from wellkept.operations.storage_rows import Move
+from wellkept.core.ids import SessionId, UserId
+from wellkept.core.text import JSON, dumps
+from wellkept.operations.storage import Move
 from wellkept.storage.files import move, read_bytes
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wellkept.app.caller import Caller
-    from wellkept.core.ids import UserId
     from wellkept.core.ports import Database
-    from wellkept.core.text import JSON
     from wellkept.sessions.ports import Sessions
     from wellkept.skills.merge import SkillMerge
 
@@ -94,7 +92,7 @@ def _has_pages(own: Path) -> bool:
 
 
 def _merge_pages(caller: Caller, source: Source, result: PartResult, *, is_preview: bool) -> None:
-    from wellkept.memory.incoming import ORIGIN, apply_merge, plan_merge
+    from wellkept.memory.merge import ORIGIN, apply_merge, plan_merge
     from wellkept.memory.page import Author, Target
     from wellkept.memory.store import MemoryStore
 
@@ -104,7 +102,7 @@ def _merge_pages(caller: Caller, source: Source, result: PartResult, *, is_previ
     try:
         whole, mine = theirs.for_project(None), space.memory.for_project(None)
         pairs = [(mine, whole, target) for target in whole.targets]
-        pairs += [(mine.for_project(one.project), one, Target.PROJECT) for one in whole.projects()]
+        pairs += [(mine.for_project(project.project), project, Target.PROJECT) for project in whole.projects()]
         for own, other, target in pairs:
             name = other.pages.name(target)
             try:
@@ -136,7 +134,7 @@ def restore_sessions(database: Database, own: Sessions, theirs: Sessions, *, is_
     A conversation that continued on both sides stays as it is here; the backup's continuation becomes a branch.
     A conversation that was imported here under another id stays as it is.
     """
-    from wellkept.importers.capture_record import copy_captures, find_sessions
+    from wellkept.imports.record import copy_captures, find_sessions
 
     result = PartResult()
     with theirs.unit() as source, database.reading() as unit:
@@ -182,7 +180,11 @@ def _compare_sessions(
             result.counts["updated"] += 1
             yield name, None
         else:
-            branch = _Branch(name, frozenset(int(str(line["id"])) for line in missing), _digest(missing))
+            branch = _Branch(
+                name,
+                frozenset(int(str(line["id"])) for line in missing),
+                hashlib.sha256("\n".join(map(_key, missing)).encode("utf-8", "surrogatepass")).hexdigest()[:8],
+            )
             if own.session(SessionId(branch.name)) is not None:
                 result.counts["unchanged"] += 1
                 continue
@@ -240,10 +242,6 @@ def _key(line: Mapping[str, JSON]) -> str:
     if line.get("external_id") is not None:
         return f"id {line['external_id']}"
     return dumps([line.get(name) for name in ("role", "content", "tool_calls", "timestamp")])
-
-
-def _digest(lines: Iterable[Mapping[str, JSON]]) -> str:
-    return hashlib.sha256("\n".join(map(_key, lines)).encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def _rewrite(theirs: Sessions, changed: Mapping[str, _Branch | None]) -> Iterator[bytes]:

@@ -15,9 +15,9 @@ _LOST_INTERRUPT_SECONDS = 0.02
 def main() -> None:
     """Run `kept`."""
     ensure_streams()
-    found = split_hook(sys.argv[1:])
-    if found is not None:
-        run_hook(*found)
+    options = split_hook(sys.argv[1:])
+    if options is not None:
+        run_hook(*options)
     report = sys.unraisablehook
     sys.unraisablehook = lambda lost: repeat_lost_interrupt(lost, report)
     try:

@@ -106,7 +106,11 @@ def _handle(options: dict[str, str], words: list[str], watchdog: Watchdog) -> No
         report_bad_event(caller, client, str(error))
     else:
         watchdog.what = f"{event.client} {event.name}"
-        watchdog.allow(_seconds(app, event))
+        from wellkept.connect.events import Kind
+
+        settings = app.settings.connect
+        limits = {Kind.START: settings.start_seconds, Kind.PROMPT: settings.prompt_seconds}
+        watchdog.allow(limits.get(event.kind, settings.stop_seconds))
         _answer(caller, event, watchdog)
     app.close()
 
@@ -151,14 +155,6 @@ def start_detached(command: list[str]) -> None:
     quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     with suppress(OSError, NotImplementedError):
         os.posix_spawnp(command[0], command, environ, file_actions=quiet, setsid=True)
-
-
-def _seconds(app: "App", event: "HookEvent") -> float:
-    from wellkept.connect.events import Kind
-
-    settings = app.settings.connect
-    limits = {Kind.START: settings.start_seconds, Kind.PROMPT: settings.prompt_seconds}
-    return limits.get(event.kind, settings.stop_seconds)
 
 
 def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:

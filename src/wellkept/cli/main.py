@@ -62,7 +62,10 @@ _MODULES = {
     "run": "chat.command",
     **dict.fromkeys(("user", "export"), "commands.users"),
     **dict.fromkeys(("connect", "disconnect"), "commands.connect"),
-    "import": "commands.imports",
+    **dict.fromkeys(("import", "claw"), "commands.imports"),
+    "mcp": "commands.serve",
+    "plugins": "commands.providers",
+    "curator": "commands.skills",
     "restore": "commands.backup",
     **dict.fromkeys(("config", "profile", "model", "context"), "commands.settings"),
     **dict.fromkeys(("doctor", "eval", "scan", "tool", "usage", "version"), "commands.diagnostics"),
@@ -80,7 +83,11 @@ def main() -> None:
     logging.getLogger("wellkept").addHandler(logging.NullHandler())  # until the home's log file is known
     try:
         arguments = _without_globals(_as_text(sys.argv[1:]))
-        asked = _command_in(_completion_words() or arguments)
+        words = _completion_words() or arguments
+        values = {place + 1 for place, word in enumerate(words) if word in _GLOBAL_WITH_VALUE}
+        asked = next(
+            (word for place, word in enumerate(words) if not word.startswith("-") and place not in values), None
+        )
         _build_parser(asked if asked in COMMANDS else None)(args=arguments, prog_name="kept", standalone_mode=True)
     except KeptError as error:
         _report(error)
@@ -93,7 +100,14 @@ def main() -> None:
         _check_exit(left)
         raise
     except OSError as error:
-        _report(_refusal(error))
+        where = f" at {str(error.filename)!r}" if error.filename else ""
+        is_full = error.errno == errno.ENOSPC
+        remedy = "free some space where the output is written; `kept doctor` checks what was stored" if is_full else ""
+        _report(
+            StorageError(
+                f"the system refused{where}: {error.strerror or error}", remedy or "check the path and the permissions"
+            )
+        )
         sys.exit(StorageError.exit_code)
     except Exception as error:
         log.exception("unexpected error")
@@ -115,16 +129,6 @@ def _check_exit(left: SystemExit) -> None:
         terminal.answer_error(error, "add --help to the command")
 
 
-def _refusal(error: OSError) -> StorageError:
-    """Return the error of a failed system call; when the disk is full, the command may have succeeded already."""
-    where = f" at {str(error.filename)!r}" if error.filename else ""
-    is_full = error.errno == errno.ENOSPC
-    remedy = "free some space where the output is written; `kept doctor` checks what was stored" if is_full else ""
-    return StorageError(
-        f"the system refused{where}: {error.strerror or error}", remedy or "check the path and the permissions"
-    )
-
-
 def _exit_on_broken_pipe() -> NoReturn:
     """Exit silently with the code of SIGPIPE, as other programs do when their reader is gone (`| head`)."""
     _discard_output()
@@ -144,14 +148,10 @@ def _as_text(arguments: list[str]) -> list[str]:
     for number, word in enumerate(arguments, start=1):
         try:
             # bytes beyond the locale came as surrogates
-            texts.append(word if _is_text(word) else os.fsencode(word).decode())
+            texts.append(os.fsencode(word).decode() if any("\ud800" <= letter <= "\udfff" for letter in word) else word)
         except UnicodeError:
             raise UsageError(f"argument {number} ({word!r}) is not UTF-8 text", "write it in UTF-8") from None
     return texts
-
-
-def _is_text(word: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
 @cache  # a process that runs many commands reads the signatures of each group once
@@ -164,7 +164,16 @@ def build(asked: str | None) -> typer.Typer:
     program = _create_program()
     if asked is not None:
         _module_of(asked).register(program)
-        _shorten(program)
+        for group in program.registered_groups:
+            commands = group.typer_instance.registered_commands if group.typer_instance is not None else []
+            # a command without an explicit name is named after its function
+            names = (one.name or getattr(one.callback, "__name__", "") for one in commands)
+            room = _LINE_CHARS - max(map(len, names), default=0)
+            for command in commands:
+                words = (command.callback.__doc__ or "").split("\n\n")[0] if command.callback is not None else ""
+                clause = re.split(r"[;:] ", words)[0]
+                if len(words) > room and clause != words:
+                    command.short_help = f"{clause}."
         return program
     for name, line in COMMANDS.items():
         program.command(name, help=line)(_list_only)
@@ -184,12 +193,6 @@ def _completion_words() -> list[str] | None:
     return line.split()[1:]
 
 
-def _command_in(words: list[str]) -> str | None:
-    """Return the first word that is neither an option nor the value of one."""
-    values = {place + 1 for place, word in enumerate(words) if word in _GLOBAL_WITH_VALUE}
-    return next((word for place, word in enumerate(words) if not word.startswith("-") and place not in values), None)
-
-
 def build_all() -> typer.Typer:
     """Return the program with every command loaded."""
     program = _create_program()
@@ -200,20 +203,6 @@ def build_all() -> typer.Typer:
     for group in program.registered_groups:
         group.short_help = COMMANDS[str(group.name)]
     return program
-
-
-def _shorten(program: typer.Typer) -> None:
-    """Shorten the lines of a group's command list to their first clause where the list would cut them off."""
-    for group in program.registered_groups:
-        commands = group.typer_instance.registered_commands if group.typer_instance is not None else []
-        # a command without an explicit name is named after its function
-        names = (one.name or getattr(one.callback, "__name__", "") for one in commands)
-        room = _LINE_CHARS - max(map(len, names), default=0)
-        for command in commands:
-            words = (command.callback.__doc__ or "").split("\n\n")[0] if command.callback is not None else ""
-            clause = re.split(r"[;:] ", words)[0]
-            if len(words) > room and clause != words:
-                command.short_help = f"{clause}."
 
 
 class _OrderedGroup(TyperGroup):
@@ -310,7 +299,7 @@ def _without_globals(arguments: list[str]) -> list[str]:
         name, equals, value = word.partition("=")
         if word == "--":
             return [*rest, word, *words]
-        if name in _GLOBAL_WITH_VALUE and not _owns_option(name, rest):
+        if name in _GLOBAL_WITH_VALUE and not (name in {"--profile", "-p"} and rest[:2] == ["sessions", "search"]):
             text = value if equals else next(words, None)
             if not text:
                 raise UsageError(f"{name} needs a value", f"write {name} {'FOLDER' if name == '--home' else 'NAME'}")
@@ -320,11 +309,6 @@ def _without_globals(arguments: list[str]) -> list[str]:
         else:
             rest.append(word)
     return rest
-
-
-def _owns_option(name: str, before: list[str]) -> bool:
-    """Whether the command itself takes this option: `sessions search --profile a,b` opens several homes."""
-    return name in {"--profile", "-p"} and before[:2] == ["sessions", "search"]
 
 
 def _report(error: KeptError) -> None:

@@ -5,10 +5,10 @@ import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn, Protocol, TypeVar
 
 import typer
 from msgspec import Struct
@@ -43,6 +43,17 @@ class Invocation(Struct):
 
 invocation = Invocation()
 """Set once per process by `main`, before any command runs."""
+
+
+T = TypeVar("T")
+
+
+class Result(Protocol):
+    """The result of an operation."""
+
+    def as_json(self) -> Any:
+        """Return the JSON form."""
+        ...
 
 
 @contextmanager
@@ -101,7 +112,7 @@ def join_groups(group: typer.Typer, *parts: typer.Typer) -> None:
     """Add the commands of each part to a group; repeated calls add nothing."""
     for part in parts:
         group.registered_commands += [
-            each for each in part.registered_commands if each not in group.registered_commands
+            command for command in part.registered_commands if command not in group.registered_commands
         ]
 
 
@@ -270,7 +281,7 @@ def _complete_hints(value: JSON) -> JSON:
             name: complete_hint(one) if name in _HINTS and isinstance(one, str) else _complete_hints(one)
             for name, one in value.items()
         }
-    return [_complete_hints(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_complete_hints(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
@@ -278,6 +289,23 @@ def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
     if as_json:
         print_json({**refused.as_json(), "next": refused.remedy})
     fail(refused.error, refused.remedy, code=code)
+
+
+def expect(result: T | Refused, *, as_json: bool, code: int = 1) -> T:
+    """Return the result of an operation; print a refusal and exit."""
+    if isinstance(result, Refused):
+        refuse(result, as_json=as_json, code=code)
+    return result
+
+
+def show_json(result: Result | Sequence[Result] | dict[str, JSON], *, as_json: bool) -> None:
+    """With `as_json`, print the result of a command as JSON and end it; outside of `open_caller`, which may fail."""
+    if as_json:
+        if isinstance(result, Sequence):
+            print_json([item.as_json() for item in result])
+        else:
+            print_json(result if isinstance(result, dict) else result.as_json())
+        raise typer.Exit
 
 
 def confirm(question: str, *, yes: bool, remedy: str = "give --yes to agree") -> bool:
@@ -333,13 +361,13 @@ def moment(text: str, *, now: float) -> float:
     """Return the moment that `text` names; raise UsageError if it is not a date."""
     from wellkept.languages.dates import parse_moment  # lazy: few commands are given a date
 
-    found = parse_moment(text, now=now)
-    if found is None:
+    named = parse_moment(text, now=now)
+    if named is None:
         raise UsageError(
             f"{text!r} is not a date that kept understands",
             "write it like 2026-11-15, 2026-11-15T18:30, yesterday, last week, in March, 3 days ago, gestern, 上周",
         )
-    return found
+    return named
 
 
 _LEAST_CELLS = 20
@@ -375,7 +403,7 @@ def fold_line(line: str, cells: int) -> Iterator[str]:
             cut = space + 1 if space is not None else place
             yield line[start:cut].rstrip(" ")
             start, space = cut, None
-            used = sum(_cells(each) for each in line[start:place])
+            used = sum(_cells(letter) for letter in line[start:place])
         if character == " ":
             space = place
         used += width

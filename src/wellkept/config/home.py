@@ -7,9 +7,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.core.digests import sha256
 from wellkept.core.errors import NotFound, UsageError
-from wellkept.core.ids import OWNER, UserId
+from wellkept.core.ids import OWNER, UserId, sha256
 from wellkept.core.text import is_encodable
 from wellkept.storage.files import is_foreign, make_folder, read_bytes, write_atomically
 

@@ -271,7 +271,10 @@ def load(home: Home, environ: Mapping[str, str]) -> Loaded:
     try:
         settings = build(Settings, collected.values)
     except InvalidSetting as invalid:
-        origin = _nearest_origin(invalid.key, collected.origins)
+        key = invalid.key
+        while key and key not in collected.origins:
+            key = key.rpartition(".")[0]
+        origin = collected.origins.get(key, "")
         where = str(home.path / origin) if ":" in origin else origin or str(home.config_file)
         raise ConfigError(f"{where}: {invalid}", f"accepted: {invalid.accepted}") from None
     return Loaded(settings, collected.origins, tuple(collected.warnings))
@@ -423,12 +426,6 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _nearest_origin(key: str, origins: Mapping[str, str]) -> str:
-    while key and key not in origins:
-        key = key.rpartition(".")[0]
-    return origins.get(key, "")
-
-
 def read_secrets(path: Path) -> dict[str, str]:
     """Return the variables in `path`; lines that are not assignments are ignored."""
     return {match[1]: _unquote(match[2].rstrip()) for line in _lines(path) if (match := re.fullmatch(_LINE, line))}
@@ -528,7 +525,8 @@ def unset_value(home: Home, key: str, *, why_no_person: str) -> bool:
         if not isinstance(node, dict) or name not in node:
             return False
         _check_guard(document, key, find_default(key), why_no_person)
-        place = _place_of(node, name)
+        lines: Any = node.lc  # type: ignore[attr-defined] # of ruamel.yaml
+        place = lines.key(name) if name in (lines.data or {}) else None  # None: it comes from a YAML merge
         del node[name]
         text = (read_bytes(path) or b"").decode("utf-8-sig")
         shorter = _without(text, *place) if place is not None else text
@@ -537,11 +535,6 @@ def unset_value(home: Home, key: str, *, why_no_person: str) -> bool:
         else:
             _write(path, document)
     return True
-
-
-def _place_of(node: Any, name: str) -> tuple[int, int] | None:
-    """Return the line and column of a setting, or None if it comes from a YAML merge."""
-    return node.lc.key(name) if name in (node.lc.data or {}) else None
 
 
 def _without(text: str, line: int, column: int) -> str:
@@ -633,13 +626,10 @@ def _write(path: Path, document: Any) -> None:
     if document:
         yaml.dump(document, stream)
     # a file with only comments has no node that could carry them
-    write_atomically(path, _keep_line_ends(path, _text_without_keys(path) + stream.getvalue()).encode())
-
-
-def _keep_line_ends(path: Path, text: str) -> str:
-    """Return the text with the line ends of the file: CRLF if it contains any."""
-    lines = text.replace("\r\n", "\n")
-    return lines.replace("\n", "\r\n") if b"\r\n" in (read_bytes(path) or b"") else lines
+    text = (_text_without_keys(path) + stream.getvalue()).replace("\r\n", "\n")
+    if b"\r\n" in (read_bytes(path) or b""):  # a file keeps its line ends
+        text = text.replace("\n", "\r\n")
+    write_atomically(path, text.encode())
 
 
 def _text_without_keys(path: Path) -> str:

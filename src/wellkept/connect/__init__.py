@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from wellkept.core.lazy import load_on_use
+from wellkept.core.text import load_on_use
 
 if TYPE_CHECKING:
     from wellkept.connect import (
@@ -10,8 +10,6 @@ if TYPE_CHECKING:
         clients,
         connect,
         events,
-        files,
-        health,
         hooks,
         jsonc,
         preview,
@@ -26,8 +24,6 @@ __all__ = [
     "clients",
     "connect",
     "events",
-    "files",
-    "health",
     "hooks",
     "jsonc",
     "parts",

@@ -11,24 +11,21 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import from_epoch, iso_moment
 from wellkept.core.errors import Busy, Reason, Refused, StorageError
-from wellkept.core.ids import SessionId
-from wellkept.core.text import dumps
+from wellkept.core.ids import SessionId, SourceName
+from wellkept.core.text import JSON, dumps
 from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from wellkept.app.caller import Caller
-    from wellkept.core.ids import SourceName
-    from wellkept.core.text import JSON
-    from wellkept.importers.capture import Capture, Purpose
-    from wellkept.importers.capture_record import Tally
-    from wellkept.importers.port import Source
-    from wellkept.importers.spool import Spool, Waiting, WaitingTurn
+    from wellkept.formats.port import Source
+    from wellkept.imports.capture import Capture, Purpose
+    from wellkept.imports.record import Tally
+    from wellkept.imports.spool import Spool, Waiting, WaitingTurn
     from wellkept.security.taint import Context
 
 log = logging.getLogger(__name__)
@@ -68,8 +65,8 @@ def capture_transcript(caller: Caller, client: str, path: Path, *, deadline: flo
 
     `deadline` is a value of `time.monotonic()`. What does not fit it, or cannot be stored now, goes to the spool.
     """
-    from wellkept.importers.port import Unusable
-    from wellkept.importers.spool import WaitingTranscript
+    from wellkept.formats.port import Unusable
+    from wellkept.imports.spool import WaitingTranscript
 
     caller.require(Scope.WRITE)
     reader = _find_reader(client)
@@ -102,7 +99,7 @@ def _prune(caller: Caller) -> None:
 
 def capture_files(capture: Capture, reader: Source, path: Path, deadline: float | None) -> bool:
     """Capture a transcript and those of its sub-agents; return whether all of it was read."""
-    from wellkept.importers.port import Unusable
+    from wellkept.formats.port import Unusable
 
     is_complete = capture_file(capture, reader, path, deadline=deadline)
     own = list(capture.tally.sessions)
@@ -121,7 +118,7 @@ def capture_files(capture: Capture, reader: Source, path: Path, deadline: float 
 
 def capture_file(capture: Capture, reader: Source, path: Path, *, deadline: float | None = None) -> bool:
     """Capture one file from its stored position; return whether its end was reached."""
-    from wellkept.importers.port import START
+    from wellkept.formats.port import START
 
     place = str(path.absolute())
     position = capture.read_position(place)
@@ -147,7 +144,7 @@ def capture_turn(  # noqa: PLR0913 # the texts and ids of one event
 
     `is_reported` means that the client's model supplied the texts, so they may not be the person's words.
     """
-    from wellkept.importers.spool import WaitingTurn
+    from wellkept.imports.spool import WaitingTurn
 
     caller.require(Scope.WRITE)
     now = caller.app.clock.now().timestamp()
@@ -160,7 +157,7 @@ def capture_turn(  # noqa: PLR0913 # the texts and ids of one event
 
 
 def _store_turn(caller: Caller, waiting: WaitingTurn) -> Captured:
-    from wellkept.importers.spool import store_turn
+    from wellkept.imports.spool import store_turn
 
     capture = open_capture(caller, waiting.client)
     store_turn(capture, waiting)
@@ -180,7 +177,7 @@ def read_running_turn(caller: Caller, client: str) -> Context:
     Without a transcript that belongs to the folder of this process, nothing is known of what the person said.
     """
     from wellkept.connect.hooks import may_capture
-    from wellkept.importers.port import find_source
+    from wellkept.formats.port import find_source
     from wellkept.security.taint import Context
 
     reader = find_source(client)
@@ -192,9 +189,9 @@ def read_running_turn(caller: Caller, client: str) -> Context:
     moments = {path: path.stat().st_mtime for path in paths if path.exists()}
     running = [path for path, moment in moments.items() if time.time() - moment <= _RUNNING_SECONDS]
     for path in sorted(running, key=lambda one: -moments[one]):
-        found = _read_turn(caller, client, reader, path)
-        if found is not None:
-            return found
+        turn = _read_turn(caller, client, reader, path)
+        if turn is not None:
+            return turn
     return unknown
 
 
@@ -207,8 +204,8 @@ def _name_agent(client: str) -> SourceName:
 def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Context | None:
     """Return the context of the turn at the end of a transcript; None if it belongs to another folder."""
     from wellkept.core.messages import Origin
-    from wellkept.importers.port import Conversation, Kind, Said, Unusable
-    from wellkept.importers.typed_text import SHORTENED
+    from wellkept.formats.messages import SHORTENED
+    from wellkept.formats.port import Conversation, Kind, Said, Unusable
     from wellkept.security.taint import ContextReader, Flow
     from wellkept.storage.files import find_project
 
@@ -242,7 +239,7 @@ def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Conte
 
 def find_session(caller: Caller, client: str, external_session: str) -> SessionId | None:
     """Return the session in which a conversation of a client is stored, or None."""
-    from wellkept.importers.capture_record import Captures
+    from wellkept.imports.record import Captures
 
     with caller.database.reading() as unit:
         known = Captures(caller.user, client).session(unit, external_session)
@@ -277,7 +274,7 @@ def drain_spool(caller: Caller, *, deadline: float | None = None) -> Captured:
 def _capture_waiting(caller: Caller, waiting: Waiting, deadline: float | None) -> Captured | Refused:
     from pathlib import Path
 
-    from wellkept.importers.spool import WaitingTurn
+    from wellkept.imports.spool import WaitingTurn
 
     if not isinstance(waiting, WaitingTurn):
         return capture_transcript(caller, waiting.client, Path(waiting.path), deadline=deadline)
@@ -289,8 +286,8 @@ def _capture_waiting(caller: Caller, waiting: Waiting, deadline: float | None) -
 
 def open_capture(caller: Caller, client: str, *, is_preview: bool = False, purpose: Purpose | None = None) -> Capture:
     """Open a capture into the caller's sessions; a preview only counts."""
-    from wellkept.importers.capture import Capture, Preview
-    from wellkept.importers.conversations import is_excluded
+    from wellkept.imports.capture import Capture, Preview
+    from wellkept.imports.conversations import is_excluded
     from wellkept.operations.conversations import find_root
 
     patterns = caller.app.settings.connect.exclude
@@ -335,7 +332,7 @@ def add_up(one: Captured, other: Captured) -> Captured:
 
 
 def _find_reader(client: str) -> Source | Refused:
-    from wellkept.importers.port import SOURCES, find_source
+    from wellkept.formats.port import SOURCES, find_source
 
     reader = find_source(client)
     if reader is None:
@@ -354,7 +351,7 @@ def _limit_wait(caller: Caller, deadline: float | None) -> Iterator[None]:
 
 
 def _spool(caller: Caller) -> Spool:
-    from wellkept.importers.spool import Spool
+    from wellkept.imports.spool import Spool
 
     return Spool(caller.space.home.spool)
 
@@ -421,8 +418,8 @@ class CaptureStatus(Struct, frozen=True):
 
 def report_captures(caller: Caller) -> CaptureStatus:
     """Return what was captured, for a status."""
-    from wellkept.importers.capture_record import SQL
-    from wellkept.importers.spool import Spool
+    from wellkept.imports.record import SQL
+    from wellkept.imports.spool import Spool
 
     settings = caller.app.settings.sessions
     with caller.database.reading() as unit:
@@ -461,7 +458,7 @@ def prune_captures(caller: Caller, *, is_due: bool = True) -> tuple[SessionId, .
 
 def _choose(caller: Caller, now: float) -> list[SessionId]:
     """Return the sessions beyond the limits: idle for too long, then the oldest until the text fits."""
-    from wellkept.importers.capture_record import SQL
+    from wellkept.imports.record import SQL
 
     settings = caller.app.settings.sessions
     with caller.database.reading() as unit:
@@ -481,7 +478,7 @@ def _choose(caller: Caller, now: float) -> list[SessionId]:
 
 
 def _trash(caller: Caller, gone: Sequence[SessionId], record: dict[str, JSON]) -> None:
-    from wellkept.importers.capture_record import SQL
+    from wellkept.imports.record import SQL
 
     with caller.database.writing() as unit:
         if gone:
@@ -493,7 +490,7 @@ def _trash(caller: Caller, gone: Sequence[SessionId], record: dict[str, JSON]) -
 
 
 def _read_pruned(caller: Caller) -> dict[str, Any]:
-    from wellkept.importers.capture_record import SQL
+    from wellkept.imports.record import SQL
 
     with caller.database.reading() as unit:
         row = next(iter(unit.execute(SQL.pruned, {"key": _key(caller)})), None)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from wellkept.connect.written_parts import JsonDefault, JsonItem, JsonMember, OwnFile, Part, TomlCommand, TomlTable
 from wellkept.core.agency import mark_environment
 from wellkept.core.regular_files import load_text
-from wellkept.core.text import dumps, resource_text
-
-if TYPE_CHECKING:
-    from wellkept.core.text import JSON
+from wellkept.core.text import JSON, dumps, resource_text
 
 _HOOK_SECONDS = {
     "SessionStart": 5,
@@ -267,8 +265,6 @@ def find_client(client: Client, machine: Machine) -> Presence:
 
 def read_version(presence: Presence) -> str | None:
     """Return the version of an installed client: from its package, else from the command itself."""
-    import json
-
     if presence.program is None:
         return None
     for folder in Path(presence.program).resolve().parents[:4]:
@@ -283,7 +279,6 @@ def read_version(presence: Presence) -> str | None:
 
 
 def _ask_version(program: str) -> str | None:
-    import re
     import subprocess
 
     try:
@@ -293,8 +288,8 @@ def _ask_version(program: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    found = re.search(r"\d+\.\d+[\w.+-]*", done.stdout)
-    return found[0] if found else None
+    match = re.search(r"\d+\.\d+[\w.+-]*", done.stdout)
+    return match[0] if match else None
 
 
 def _json_text(value: JSON) -> str:

@@ -1,32 +1,194 @@
-"""Connect other agents to this home: plan, write, repair, disconnect, pause."""
+"""Connect other agents to this home: plan, write with a backup, repair, disconnect, pause."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.config.home import DEFAULT_PROFILE
-from wellkept.connect.record import Connection, Record, load_record, save_record
+from wellkept.connect.record import Connection, FileRecord, Recall, Record, load_record, save_record
+from wellkept.connect.written_parts import NotEditable, OwnFile, Part, has_parts, put_parts, take_parts_out
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.installation import find_program
+from wellkept.core.regular_files import explain_errors
 from wellkept.core.values import JsonStruct
-from wellkept.storage.files import find_project
+from wellkept.storage.files import find_project, make_folder, read_bytes, resolve_link, write_atomically
 from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wellkept.app.caller import Caller
     from wellkept.connect.clients import Client, Machine, Presence
-    from wellkept.connect.files import FileChange
-    from wellkept.connect.record import FileRecord, Recall
     from wellkept.core.text import JSON
-    from wellkept.importing.sources import FoundSource
+    from wellkept.imports.sources import FoundSource
+
+Action = Literal["create", "change", "remove", "none"]
+_SHOWN_CHARS = 20_000
+"""A longer difference is cut: it is shown to a person."""
+
+
+class FileChange(Struct, frozen=True):
+    """What happens to one file."""
+
+    path: Path
+    current: bytes | None
+    """The file as it is now."""
+    wanted: bytes | None
+    """The file as it will be; None removes it."""
+    base: bytes | None = None
+    """The file without any part of ours."""
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def action(self) -> Action:
+        """Return what is done to the file."""
+        if self.current == self.wanted:
+            return "none"
+        if self.current is None:
+            return "create"
+        return "remove" if self.wanted is None else "change"
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the change with the lines that differ; lines that stay are not shown, they may hold secrets."""
+        return {"path": str(self.path), "action": self.action, "diff": self.diff()}
+
+    def addition(self) -> str:
+        """Return what a person adds to the file by hand: the file as it would be if it held nothing else."""
+        return put_parts("", self.parts)
+
+    def diff(self) -> list[str]:
+        """Return the lines that differ, with `-` and `+`."""
+        from difflib import unified_diff
+
+        old, new = (
+            (data or b"")[:_SHOWN_CHARS].decode("utf-8", "replace").splitlines() for data in (self.current, self.wanted)
+        )
+        lines = list(unified_diff(old, new, lineterm="", n=0))[2:]
+        return [line for line in lines if not line.startswith("@@")]
+
+
+def plan_parts(parts: Sequence[Part], recorded: Mapping[Path, FileRecord], backups: Path) -> list[FileChange]:
+    """Return the changes that put `parts` into their files; raise NotEditable where a file cannot be parsed.
+
+    Files of the record that have no part any more are restored.
+    """
+    by_path: dict[Path, list[Part]] = {}
+    for part in parts:
+        by_path.setdefault(part.path, []).append(part)
+    changes = [_plan_file(path, tuple(own), recorded.get(path), backups) for path, own in by_path.items()]
+    gone = [file for path, file in recorded.items() if path not in by_path]
+    return [*changes, *plan_removal(gone, backups)]
+
+
+def _plan_file(path: Path, parts: tuple[Part, ...], recorded: FileRecord | None, backups: Path) -> FileChange:
+    current = read_bytes(path)
+    base = _base(path, current, parts, recorded, backups)
+    is_same = recorded is None or recorded.parts == parts
+    if current is not None and is_same and has_parts(_text(path, current), parts):
+        return FileChange(path, current, current, base, parts)
+    wanted = put_parts(_text(path, base), parts).encode()
+    return FileChange(path, current, wanted, base, parts)
+
+
+def _base(
+    path: Path, current: bytes | None, parts: tuple[Part, ...], recorded: FileRecord | None, backups: Path
+) -> bytes | None:
+    """Return the file without our parts."""
+    if recorded is not None:
+        return _without_parts(recorded, current, backups)
+    if current is None or not has_parts(_text(path, current), parts):
+        return current
+    # written by an earlier kept whose record is gone
+    if all(isinstance(part, OwnFile) for part in parts):
+        return None
+    return take_parts_out(_text(path, current), parts, "").encode()
+
+
+def plan_removal(files: Sequence[FileRecord], backups: Path) -> list[FileChange]:
+    """Return the changes that take our parts out of the files."""
+    changes = []
+    for file in files:
+        current = read_bytes(file.path)
+        changes.append(FileChange(file.path, current, _without_parts(file, current, backups)))
+    return changes
+
+
+def _without_parts(file: FileRecord, current: bytes | None, backups: Path) -> bytes | None:
+    """Return the file as it was if nobody edited it since; otherwise as it is, without our parts."""
+    if current is None:
+        return None
+    digest = hash_bytes(current)
+    if digest == file.before:
+        return current
+    before = read_bytes(backups / file.backup) if file.backup is not None else None
+    if digest == file.after and (file.before is None or before is not None):
+        return before
+    if all(isinstance(part, OwnFile) for part in file.parts):
+        return before
+    left = take_parts_out(_text(file.path, current), file.parts, _text(file.path, before))
+    is_empty = file.before is None and left.strip() in {"", "{}"}
+    return None if is_empty else left.encode()
+
+
+def back_up(change: FileChange, backups: Path) -> FileRecord:
+    """Make the backup of a file; return its record, which must be saved before `carry_out` writes the file."""
+    backup = None
+    if change.base is not None:
+        backup = f"{hash_bytes(change.base)[:16]}-{change.path.name}"
+        make_folder(backups)
+        write_atomically(backups / backup, change.base)
+    assert change.wanted is not None
+    return FileRecord(
+        change.path,
+        None if change.base is None else hash_bytes(change.base),
+        hash_bytes(change.wanted),
+        backup,
+        tuple(_missing_folders(change.path)),
+        change.parts,
+    )
+
+
+def carry_out(change: FileChange, *, mode: int = 0o600) -> None:
+    """Write or remove the file."""
+    if change.action == "none":
+        return
+    if change.wanted is None:
+        with explain_errors("remove", change.path):
+            resolve_link(change.path).unlink(missing_ok=True)
+        return
+    make_folder(change.path.parent)
+    write_atomically(change.path, change.wanted, mode=mode)
+
+
+def remove_folders(folders: Sequence[str]) -> None:
+    """Remove folders that were created for a file and are empty now, the innermost first."""
+    for folder in sorted(set(folders), key=len, reverse=True):
+        with suppress(OSError):
+            Path(folder).rmdir()
+
+
+def _missing_folders(path: Path) -> Iterator[str]:
+    for folder in reversed(path.parents):
+        if not folder.exists():
+            yield str(folder)
+
+
+def _text(path: Path, data: bytes | None) -> str:
+    try:
+        return (data or b"").decode()
+    except UnicodeDecodeError:
+        raise NotEditable(f"{str(path)!r} is not UTF-8 text") from None
+
+
+def hash_bytes(data: bytes) -> str:
+    """Return the hash by which a file is recognised."""
+    return hashlib.sha256(data).hexdigest()
 
 
 class ConnectOptions(Struct, frozen=True):
@@ -69,7 +231,7 @@ class ConnectPlan(JsonStruct, frozen=True):
     @property
     def is_changed(self) -> bool:
         """Whether any file changes."""
-        return any(one.is_changed for one in self.clients)
+        return any(client.is_changed for client in self.clients)
 
 
 def client_names() -> list[str]:
@@ -117,8 +279,8 @@ def connect(caller: Caller, names: Sequence[str], options: ConnectOptions | None
     with hold_lock(folder / "record.lock"):
         plan = plan_connect(caller, names, options)
         if isinstance(plan, ConnectPlan):
-            for one in plan.clients:
-                _write(caller, one)
+            for client in plan.clients:
+                _write(caller, client)
     return plan
 
 
@@ -146,16 +308,13 @@ def repair(caller: Caller) -> ConnectPlan | Refused:
     with hold_lock(caller.space.home.connections / "record.lock"):
         plan = plan_repair(caller)
         if isinstance(plan, ConnectPlan):
-            for one in plan.clients:
-                _write(caller, one)
+            for client in plan.clients:
+                _write(caller, client)
     return plan
 
 
 def plan_disconnect(caller: Caller, names: Sequence[str], *, project: Path | None = None) -> ConnectPlan | Refused:
     """Return what disconnecting the clients would change: everywhere, or in one project only."""
-    from wellkept.connect.files import plan_removal
-    from wellkept.connect.written_parts import NotEditable
-
     clients = _choose(names)
     if isinstance(clients, Refused):
         return clients
@@ -176,19 +335,17 @@ def plan_disconnect(caller: Caller, names: Sequence[str], *, project: Path | Non
 
 def disconnect(caller: Caller, names: Sequence[str], *, project: Path | None = None) -> ConnectPlan | Refused:
     """Remove everything that was written; files that nobody has edited since are restored byte for byte."""
-    from wellkept.connect.files import carry_out, remove_folders
-
     caller.require(Scope.ADMIN)
     folder = caller.space.home.connections
     with hold_lock(folder / "record.lock"):
         plan = plan_disconnect(caller, names, project=project)
         if isinstance(plan, Refused):
             return plan
-        for one in plan.clients:
-            for change in one.changes:
+        for client in plan.clients:
+            for change in client.changes:
                 carry_out(change)
-            remove_folders([place for file in one.connection.files for place in file.folders])
-            save_record(folder, load_record(folder).without(one.connection.key))
+            remove_folders([place for file in client.connection.files for place in file.folders])
+            save_record(folder, load_record(folder).without(client.connection.key))
     return plan
 
 
@@ -207,11 +364,11 @@ def connected_clients(caller: Caller, project: Path | None = None) -> list[str]:
 
 def find_history(caller: Caller, names: Sequence[str]) -> list[FoundSource]:
     """Return what the clients have from before, of which something is not stored yet."""
-    from wellkept.importers.port import SOURCES
-    from wellkept.importing.sources import find_sources
+    from wellkept.formats.port import SOURCES
+    from wellkept.imports.sources import find_sources
 
     found = [find_sources(caller, name) for name in dict.fromkeys(names) if name in SOURCES]
-    listed = [one for sources in found if not isinstance(sources, Refused) for one in sources.sources]
+    listed = [source for sources in found if not isinstance(sources, Refused) for source in sources.sources]
     return [one for one in listed if one.new]
 
 
@@ -243,8 +400,6 @@ def _choose(names: Sequence[str]) -> list[Client] | Refused:
 
 def _plan(caller: Caller, client: Client, options: ConnectOptions, record: Record) -> ClientPlan | Refused:
     from wellkept.connect.clients import Wiring
-    from wellkept.connect.files import plan_parts
-    from wellkept.connect.written_parts import NotEditable
 
     if options.project is not None and not client.has_projects:
         return Refused(Reason.INVALID, f"{client.name} has no project settings", "leave out --project")
@@ -276,8 +431,6 @@ def _refuse_file(error: Exception) -> Refused:
 
 def _write(caller: Caller, plan: ClientPlan) -> None:
     """Back up and record each file before it is written, so that an interrupted run can be undone too."""
-    from wellkept.connect.files import back_up, carry_out, remove_folders
-
     folder = caller.space.home.connections
     mode = 0o600 if plan.connection.project is None else 0o644  # files of a project are shared by its people
     known = {file.path: file for file in plan.connection.files}

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from wellkept.core.digests import blake2b
+from wellkept.core.ids import blake2b
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import dumps
 

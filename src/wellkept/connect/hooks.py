@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from wellkept.connect.events import HookEvent, Kind, answer_json, keep_prompt, take_prompt
-from wellkept.connect.health import load_health, save_health
-from wellkept.connect.record import Record, load_record
+from wellkept.connect.record import Record, load_health, load_record, save_health
 from wellkept.core.errors import KeptError, Refused
+from wellkept.core.ids import SessionId
 from wellkept.core.regular_files import open_regular
+from wellkept.storage.files import find_project
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +61,10 @@ def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> dict[s
     `deadline` is a value of `time.monotonic()`. Errors of the store are logged and noted for `connect status`.
     Nothing is given without a receipt: a person could not see it, and the next prompt would give it again.
     """
-    _note_event(caller, event)
+    folder = caller.space.home.connections
+    now = caller.app.clock.now().timestamp()
+    health = load_health(folder, event.client)
+    save_health(folder, event.client, health.after_event(event.name, now, is_hook=event.is_hook))
     mode = _find_mode(caller, event)
     if mode is None:
         return None
@@ -116,7 +120,7 @@ def _is_excluded(caller: Caller, folder: str | None) -> bool:
     patterns = caller.app.settings.connect.exclude
     if not patterns:
         return False
-    from wellkept.importers.conversations import (
+    from wellkept.imports.conversations import (
         is_excluded,
     )  # loads what stores conversations, which a prompt does not need
 
@@ -136,13 +140,6 @@ def _applies(project: str | None, folder: str | None) -> bool:
     return project is None or folder == project or (folder is not None and folder.startswith(f"{project}/"))
 
 
-def _note_event(caller: Caller, event: HookEvent) -> None:
-    folder = caller.space.home.connections
-    now = caller.app.clock.now().timestamp()
-    health = load_health(folder, event.client)
-    save_health(folder, event.client, health.after_event(event.name, now, is_hook=event.is_hook))
-
-
 def note_error(caller: Caller, client: str, message: str) -> None:
     """Note an error for `connect status`."""
     folder = caller.space.home.connections
@@ -155,7 +152,6 @@ def _start(caller: Caller, event: HookEvent) -> _Answer | None:
     from wellkept.operations.recall import build_start_block
     from wellkept.sessions.recall import tokens
     from wellkept.sessions.receipts import NewReceipt, ShownPage, ShownSession
-    from wellkept.storage.files import find_project
 
     begun = time.perf_counter()
     project = find_project(event.folder)
@@ -194,10 +190,9 @@ def _has_block(transcript: Path | None, mark: str) -> bool:
 
 def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
     from wellkept.connect.capture import find_session
-    from wellkept.importers.port import SOURCES as READABLE
+    from wellkept.formats.port import SOURCES as READABLE
     from wellkept.operations.recall import Recipient, find_given, recall_for_prompt
     from wellkept.sessions.receipts import NewReceipt, ShownMessage
-    from wellkept.storage.files import find_project
 
     if mode.capture and (event.transcript is None or event.client not in READABLE):
         keep_prompt(caller.space.home.connections, event)
@@ -227,8 +222,6 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
 
 def _external_id(event: HookEvent) -> SessionId | None:
     """Return the client's own id of the session, which identifies receipts until the session is stored."""
-    from wellkept.core.ids import SessionId
-
     return SessionId(event.session) if event.session else None
 
 
@@ -244,12 +237,6 @@ def _capture(caller: Caller, event: HookEvent, deadline: float) -> None:
         done = capture_transcript(caller, event.client, path, deadline=deadline)
     else:
         done = _capture_texts(caller, event) if event.client not in _RECORDED else None
-    _note_captured(caller, event, done)
-    if time.monotonic() < deadline:
-        drain_spool(caller, deadline=deadline)
-
-
-def _note_captured(caller: Caller, event: HookEvent, done: Captured | Refused | None) -> None:
     if isinstance(done, Refused):
         log.warning("hook %s %s: %s", event.client, event.name, done.error)
         note_error(caller, event.client, done.error)
@@ -257,6 +244,8 @@ def _note_captured(caller: Caller, event: HookEvent, done: Captured | Refused | 
         folder = caller.space.home.connections
         now = caller.app.clock.now().timestamp()
         save_health(folder, event.client, load_health(folder, event.client).after_capture(now))
+    if time.monotonic() < deadline:
+        drain_spool(caller, deadline=deadline)
 
 
 def _capture_texts(caller: Caller, event: HookEvent) -> Captured | Refused | None:
@@ -279,14 +268,16 @@ def _capture_texts(caller: Caller, event: HookEvent) -> Captured | Refused | Non
 
 def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
     """Return the transcript that an event names; else a file with the session in its name, or a database."""
-    from wellkept.importers.port import find_source
+    from wellkept.formats.port import find_source
 
     reader = find_source(event.client)
     if reader is None or event.transcript is not None or not event.session:
         return event.transcript if reader is not None else None
     for root in reader.find_roots(caller.app.environ):
-        found = reader.list_transcripts(root) if root.exists() else []
-        named = next((path for path in reversed(found) if event.session in path.name or path.suffix == ".db"), None)
+        transcripts = reader.list_transcripts(root) if root.exists() else []
+        named = next(
+            (path for path in reversed(transcripts) if event.session in path.name or path.suffix == ".db"), None
+        )
         if named is not None:
             return named
     return None
@@ -294,7 +285,7 @@ def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
 
 def put_off(caller: Caller, event: HookEvent) -> None:
     """Spool a turn that could not be stored in time; the next event, or `catch_up`, stores it."""
-    from wellkept.importers.spool import Spool, WaitingTranscript, WaitingTurn
+    from wellkept.imports.spool import Spool, WaitingTranscript, WaitingTurn
 
     if event.kind not in {Kind.STOP, Kind.ANSWER, Kind.COMPACT} or not _is_captured(caller, event):
         return
@@ -363,6 +354,7 @@ def needs_catching_up(caller: Caller, event: HookEvent) -> bool:
 def catch_up(caller: Caller, client: str) -> None:
     """Store the items in the spool, and turns in a client's transcripts whose events never arrived."""
     from wellkept.connect.capture import capture_transcript, drain_spool, prune_captures
+    from wellkept.operations.projectfacts import propose_recent_retirements
 
     record = load_record(caller.space.home.connections)
     mode = _mode_of(caller, record, client, None)
@@ -376,21 +368,22 @@ def catch_up(caller: Caller, client: str) -> None:
         if isinstance(done, Refused):
             log.warning("catching up with %s: %s", client, done.error)
     prune_captures(caller)
+    propose_recent_retirements(caller)
 
 
 def _find_changed_transcripts(caller: Caller, client: str, since: float) -> list[Path]:
     """Return the transcripts that changed since the client was connected, within the last days only."""
-    from wellkept.importers.port import find_source
+    from wellkept.formats.port import find_source
 
     reader = find_source(client)
     roots = reader.find_roots(caller.app.environ) if reader is not None else []
     oldest = max(since, caller.app.clock.now().timestamp() - _RECENT_SECONDS)
-    found = []
+    changed_transcripts = []
     for path in (path for root in roots if root.exists() and reader for path in reader.list_transcripts(root)):
         with suppress(OSError):
             if path.stat().st_mtime >= oldest:
-                found.append(path)
-    return found
+                changed_transcripts.append(path)
+    return changed_transcripts
 
 
 def report_bad_event(caller: Caller, client: str, message: str) -> None:

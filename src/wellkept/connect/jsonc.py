@@ -52,8 +52,8 @@ class _Reader:
     def skip(self, at: int) -> int:
         """Return the next position that is neither space nor comment."""
         while True:
-            found = _SPACE.match(self.text, at)
-            at = found.end() if found else at
+            match = _SPACE.match(self.text, at)
+            at = match.end() if match else at
             comment = _COMMENT.match(self.text, at) if self.comments else None
             if comment is None:
                 return at
@@ -220,7 +220,8 @@ def _insert(text: str, node: Node, last: int | None, entry: str, depth: int) -> 
 def _cut(text: str, node: Node, spans: list[tuple[int, int]], place: int, *, comments: bool) -> str:
     """Return `text` without one part of a container, with its comma and the space that led to it."""
     start, end = spans[place]
-    rest = _after_part(text, end, comments=comments)
+    at = _Reader(text, comments=comments).skip(end)
+    rest = text[at + 1 :] if text[at : at + 1] == "," else text[end:]
     if place + 1 < len(spans):
         return text[:start] + rest.lstrip()
     if place == 0:
@@ -230,16 +231,10 @@ def _cut(text: str, node: Node, spans: list[tuple[int, int]], place: int, *, com
     return text[:before] + text[before:comma] + text[comma + 1 : start].rstrip() + rest
 
 
-def _after_part(text: str, end: int, *, comments: bool) -> str:
-    """Return what follows a part that ends at `end`, without its comma."""
-    at = _Reader(text, comments=comments).skip(end)
-    return text[at + 1 :] if text[at : at + 1] == "," else text[end:]
-
-
 def _style(text: str) -> tuple[str, str]:
     """Return the line end and the indent of `text`."""
-    found = _INDENT.search(text)
-    return ("\r\n" if "\r\n" in text else "\n"), (found[1] if found else "  ")
+    match = _INDENT.search(text)
+    return ("\r\n" if "\r\n" in text else "\n"), (match[1] if match else "  ")
 
 
 def _render(text: str, value: Any, depth: int) -> str:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.connect.events import parse_event
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
+from wellkept.core.text import JSON
 from wellkept.memory.page import Target
 from wellkept.sessions.recall import tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
 
 STARTS = {"cursor": "sessionStart"}
 PROMPTS = {"gemini": "BeforeAgent", "cursor": "beforeSubmitPrompt"}
@@ -90,7 +86,7 @@ def preview_agent(
     caller: Caller, client: str, *, project: str | None = None, prompt: str = "", choices: Choices | None = None
 ) -> Preview:
     """Return what `client` would be given in `project`, with the stored settings or with others to try out."""
-    from wellkept.operations.pages import render_snapshot
+    from wellkept.operations.memory import render_snapshot
 
     tried = _with_choices(caller, choices or Choices())
     blocks = render_snapshot(tried, project=project).blocks
@@ -125,8 +121,8 @@ def _find_text(answer: Mapping[str, Any]) -> str:
 
 def read_choices(caller: Caller) -> Choices:
     """Return the stored settings; another process may have changed them since this one started."""
-    found = _read_settings(caller)
-    return Choices(found.recall, found.sessions, found.passages)
+    settings = _read_settings(caller)
+    return Choices(settings.recall, settings.sessions, settings.passages)
 
 
 def _read_settings(caller: Caller) -> Any:
@@ -164,7 +160,7 @@ def save_choices(caller: Caller, choices: Choices) -> Choices | Refused:
 
 def _compare(caller: Caller, client: str) -> tuple[float | None, tuple[str, ...], tuple[str, ...]]:
     """Return when the client last got the pages, and the entries that were removed and added since."""
-    from wellkept.operations.pages import read_pages_at
+    from wellkept.operations.memory import read_pages_at
 
     found = caller.space.sessions.receipts.recent(limit=1, kind="start", client=client)
     if not found:

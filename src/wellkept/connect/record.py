@@ -1,22 +1,26 @@
-"""The record of what kept wrote into the files of other programs, so that it can be taken out again."""
+"""The record of connections: what kept wrote into the files of other programs, and what each agent last sent."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.core.text import dumps
+from wellkept.core.regular_files import load_bytes
+from wellkept.core.text import JSON, dumps, one_line
+from wellkept.core.values import asdict
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from wellkept.connect.written_parts import Part
-    from wellkept.core.text import JSON
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +70,7 @@ class Record(Struct, frozen=True):
 
     def of_client(self, client: str) -> list[Connection]:
         """Return the connections of a client: the person's own first, then those of projects."""
-        found = [one for one in self.connections.values() if one.client == client]
+        found = [connection for connection in self.connections.values() if connection.client == client]
         return sorted(found, key=lambda one: one.project or "")
 
     def with_connection(self, connection: Connection) -> Record:
@@ -93,7 +97,7 @@ def load_record(folder: Path) -> Record:
 def save_record(folder: Path, record: Record) -> None:
     """Write the record."""
     make_folder(folder)
-    rows = [_connection_json(one) for one in record.connections.values()]
+    rows = [_connection_json(connection) for connection in record.connections.values()]
     value: JSON = {"version": 1, "paused": record.is_paused, "connections": rows}
     write_atomically(folder / "record.json", f"{dumps(value, indent=1)}\n".encode())
 
@@ -106,7 +110,7 @@ def _connection_json(connection: Connection) -> dict[str, JSON]:
         "recall": connection.recall,
         "capture": connection.capture,
         "since": connection.since,
-        "files": [_file_json(one) for one in connection.files],
+        "files": [_file_json(file) for file in connection.files],
     }
 
 
@@ -125,7 +129,7 @@ def _file_json(file: FileRecord) -> dict[str, JSON]:
 
 def _from_json(value: Any) -> Record:
     connections = [_connection(row) for row in value["connections"]]
-    return Record({one.key: one for one in connections}, value.get("paused") is True)
+    return Record({connection.key: connection for connection in connections}, value.get("paused") is True)
 
 
 def _connection(row: Any) -> Connection:
@@ -152,3 +156,51 @@ def _file(row: Any) -> FileRecord:
         tuple(row.get("folders", ())),
         tuple(part_from_json(part) for part in row["parts"]),
     )
+
+
+_MOST_ERRORS = 5
+_ERROR_CHARS = 300
+
+
+class Health(Struct, frozen=True):
+    """The last signs of one client; moments are epoch seconds."""
+
+    last_event: float | None = None
+    event: str = ""
+    """The name of the last event."""
+    last_hook: float | None = None
+    """The last event of a hook that needs trust, as opposed to Codex' `notify`."""
+    last_captured: float | None = None
+    errors: tuple[tuple[float, str], ...] = ()
+    """The newest errors, the last one last; they are dropped when an event succeeds."""
+
+    def after_event(self, event: str, now: float, *, is_hook: bool) -> Health:
+        """Return the health after an event arrived."""
+        return replace(self, last_event=now, event=event, last_hook=now if is_hook else self.last_hook)
+
+    def after_capture(self, now: float) -> Health:
+        """Return the health after turns were stored."""
+        return replace(self, last_captured=now, errors=())
+
+    def after_error(self, message: str, now: float) -> Health:
+        """Return the health after an event failed."""
+        return replace(self, errors=(*self.errors, (now, one_line(message, width=_ERROR_CHARS)))[-_MOST_ERRORS:])
+
+
+def load_health(folder: Path, client: str) -> Health:
+    """Return the health of a client; an unreadable file counts as none."""
+    try:
+        return msgspec.json.decode(load_bytes(folder / f"health-{client}.json"), type=Health)
+    except (OSError, ValueError):
+        return Health()
+
+
+def save_health(folder: Path, client: str, health: Health) -> None:
+    """Write the health of a client; without a sync, because losing it costs nothing, and best effort."""
+    path = folder / f"health-{client}.json"
+    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temp.touch(0o600)
+        temp.write_text(dumps(asdict(health)), encoding="utf-8")
+        temp.replace(path)

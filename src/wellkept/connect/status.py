@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.connect.clients import CLIENTS, find_client, read_version
+from wellkept.connect.clients import CLIENTS, Client, Machine, Presence, find_client, read_version
 from wellkept.connect.connect import this_machine
-from wellkept.connect.health import Health, load_health
-from wellkept.connect.record import Connection, Record, load_record
+from wellkept.connect.record import Connection, Health, Record, load_health, load_record
 from wellkept.core.clock import iso_moment
+from wellkept.core.errors import StorageError
 from wellkept.core.regular_files import load_text
 from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from wellkept.app.caller import Caller
     from wellkept.connect.capture import ClientCaptures
-    from wellkept.connect.clients import Client, Machine, Presence
     from wellkept.core.text import JSON
 
 _MANY_BYTES = 5_000_000
@@ -64,7 +63,7 @@ class ConnectStatus(Struct, frozen=True):
 
     def as_json(self) -> list[JSON]:
         """Return one object per client."""
-        return [one.as_json() for one in self.clients]
+        return [client.as_json() for client in self.clients]
 
 
 def read_status(caller: Caller) -> ConnectStatus:
@@ -100,7 +99,7 @@ def _status(caller: Caller, presence: Presence, record: Record, machine: Machine
     connections = record.of_client(client.name)
     health = load_health(caller.space.home.connections, client.name)
     trusted = _is_trusted(client, connections, health, machine)
-    broken = [problem for one in connections for problem in _problems(one)]
+    broken = [problem for connection in connections for problem in _problems(connection)]
     return ClientStatus(
         client=client.name,
         installed=presence.is_installed,
@@ -155,7 +154,9 @@ def _is_trusted(client: Client, connections: list[Connection], health: Health, m
         return None
     if health.last_hook is not None and health.last_hook >= max(one.since for one in connections):
         return True
-    hooks = [str(file.path) for one in connections for file in one.files if file.path.name == "hooks.json"]
+    hooks = [
+        str(file.path) for connection in connections for file in connection.files if file.path.name == "hooks.json"
+    ]
     return any(path in _trust_text(client.folder(machine) / "config.toml") for path in hooks)
 
 
@@ -173,7 +174,6 @@ def _trust_text(settings: Path) -> str:
 def _read_captures(caller: Caller) -> tuple[dict[str, ClientCaptures], str]:
     """Return what was stored of each client, and what the limits have removed; best effort."""
     from wellkept.connect.capture import report_captures
-    from wellkept.core.errors import StorageError
 
     if not caller.app.has_database:
         return {}, ""
@@ -181,12 +181,12 @@ def _read_captures(caller: Caller) -> tuple[dict[str, ClientCaptures], str]:
         report = report_captures(caller)
     except StorageError as error:
         return {}, error.message
-    return {one.client: one for one in report.clients}, report.note or ""
+    return {client.client: client for client in report.clients}, report.note or ""
 
 
 def _read_lags(caller: Caller) -> dict[str, float]:
     """Return, for each client with items in the spool, the age of the oldest in seconds."""
-    from wellkept.importers.spool import Spool
+    from wellkept.imports.spool import Spool
 
     now, found = time.time(), dict[str, float]()
     for _path, waiting in Spool(caller.space.home.spool).entries():

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from msgspec import Struct
 
 from wellkept.connect import jsonc, toml_text
+from wellkept.core.text import JSON
 from wellkept.core.values import asdict
-
-if TYPE_CHECKING:
-    from wellkept.core.text import JSON
 
 COMMENT = "kept: memory for this agent; `kept disconnect` removes it"
 """The line above what is added to a TOML file."""

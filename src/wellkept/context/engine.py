@@ -29,24 +29,123 @@ survive child sessions. An overflow that an endpoint reports is compacted with `
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.context.boundaries import Count, Measured, measure, plan_cut
-from wellkept.context.outcome import Outcome, Unchanged, Why
-from wellkept.context.repair import last_user
+from wellkept.context.boundaries import (
+    Backoff,
+    Count,
+    Limits,
+    Measured,
+    Window,
+    limits,
+    load_backoff,
+    measure,
+    plan_cut,
+)
+from wellkept.context.messages import last_user
 from wellkept.context.settings import CompressionSettings
-from wellkept.context.transcript import Redact
-from wellkept.context.window import Backoff, Limits, Window, limits, load_backoff
+from wellkept.context.summary import Redact
 from wellkept.core.errors import ContextOverflow
-from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.messages import StoredMessage, Usage
+from wellkept.core.ids import MessageId, SessionId, SourceName
+from wellkept.core.messages import Message, StoredMessage, Usage
 from wellkept.core.ports import Clock, Completes, NodeStore
 from wellkept.core.text import JSON
 from wellkept.core.tools import Tool, ToolContext, ToolSchema
+
+
+class Why(StrEnum):
+    """Why nothing was changed."""
+
+    BELOW_THRESHOLD = "below_threshold"
+    DISABLED = "disabled"
+    NOTHING_TO_COMPRESS = "nothing_to_compress"
+    NOT_SHORTER = "not_shorter"
+    COOLING_DOWN = "cooling_down"
+    INEFFECTIVE = "ineffective"
+    MODEL_UNREACHABLE = "model_unreachable"
+    GIVEN_UP = "given_up"
+
+
+class Compaction(Struct, frozen=True):
+    """Older messages are replaced by a summary; implements `core.ports.Compacting`."""
+
+    messages: tuple[Message, ...]
+    """The next request's messages, valid for every API: head, summary, tail."""
+    summary: Message
+    covered: Sequence[MessageId]
+    """Messages that leave the context; they stay in the store, readable and searchable."""
+    kept_head: Sequence[MessageId]
+    kept_tail: Sequence[MessageId]
+    """In order, but not always contiguous: the last user message may precede covered messages."""
+    tokens_before: int
+    tokens_after: int
+    strictness: int = 1
+    """Which of the three passes succeeded."""
+    by_rule: bool = False
+    note: str = ""
+    """A note for the user; empty when the user has already seen it."""
+    in_place: bool = False
+    new_session_id: SessionId | None = None
+    timestamp: float = 0.0
+    source: SourceName | None = None
+    """The least trusted source of what the summary covers; set by the agent, not by the engine."""
+
+    @property
+    def saved(self) -> int:
+        """The number of tokens saved."""
+        return self.tokens_before - self.tokens_after
+
+    def into_session(self, *, timestamp: float, child: SessionId | None) -> "Compaction":
+        """Return the compaction with its target session: `child`, or the same session when None."""
+        return replace(self, in_place=child is None, new_session_id=child, timestamp=timestamp)
+
+
+class Pruned(Struct, frozen=True):
+    """Old tool output and images are shortened in requests; stored rows do not change.
+
+    Store `mark` with the session and pass it to `prune.prune_as_marked` for every request, so that
+    the pruned prefix stays the same; a later compaction resets the mark to None.
+    """
+
+    messages: tuple[Message, ...]
+    through: MessageId
+    head: int
+    tokens_before: int
+    tokens_after: int
+    note: str = ""
+
+    @property
+    def saved(self) -> int:
+        """The number of tokens saved."""
+        return self.tokens_before - self.tokens_after
+
+    @property
+    def mark(self) -> dict[str, JSON]:
+        """The value that reproduces this pruning."""
+        return {"head": self.head, "through": int(self.through)}
+
+
+class Unchanged(Struct, frozen=True):
+    """Nothing was done; the messages are the given ones."""
+
+    messages: tuple[Message, ...]
+    reason: Why
+    note: str = ""
+    """A note for the user; empty when there is nothing new to report."""
+
+    @property
+    def saved(self) -> int:
+        """Zero."""
+        return 0
+
+
+Outcome: TypeAlias = Compaction | Pruned | Unchanged
+
 
 Originals = Callable[[Sequence[MessageId]], Sequence[StoredMessage]]
 """Reads messages by id, including compacted ones; unknown ids are left out."""
@@ -127,7 +226,7 @@ class ContextEngine:
         plan = plan_cut(measured.messages, measured.sizes, limits=self.limits)
         if plan is None:
             return None
-        covered = [measured.rows[place] for place in plan.covered]
+        covered = [measured.rows[index] for index in plan.covered]
         return Preview(covered, len(plan.head) + len(plan.tail), measured.total, plan.predicted, plan.strictness)
 
     def compress(
@@ -215,8 +314,8 @@ class ContextEngine:
     def overflow(self, rows: Sequence[StoredMessage]) -> ContextOverflow | None:
         """Return an error when even the smallest possible request exceeds the window."""
         measured = self.measure(rows)
-        place = last_user(measured.messages)
-        needed = measured.overhead + (measured.sizes[place] if place is not None else 0)
+        index = last_user(measured.messages)
+        needed = measured.overhead + (measured.sizes[index] if index is not None else 0)
         if needed <= self.limits.context_length:
             return None
         return ContextOverflow(

@@ -2,22 +2,301 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.context.repair import groups
-from wellkept.context.sections import body_of, clip, is_summary, load_prompt
+from wellkept.context.engine import Setup
+from wellkept.context.messages import groups
 from wellkept.context.summarising import SummarisingEngine
-from wellkept.context.summary import Brief, Unreachable, Writing, Written, split_transcript
-from wellkept.context.summary_tree import SCHEMAS, Node, NodesInMemory, Tree, answer
-from wellkept.context.transcript import Sources, find_citations, gist, index_sources
+from wellkept.context.summary import (
+    Brief,
+    Sources,
+    Unreachable,
+    Writing,
+    Written,
+    body_of,
+    clip,
+    find_citations,
+    gist,
+    index_sources,
+    is_summary,
+    load_prompt,
+    split_transcript,
+)
 from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused, StorageError
-from wellkept.core.ids import SessionId
-from wellkept.core.messages import Role, StoredMessage
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.messages import Message, Role, StoredMessage
 from wellkept.core.ports import NodeStore
 from wellkept.core.text import JSON
 from wellkept.core.tools import ToolContext, ToolSchema
+
+log = logging.getLogger(__name__)
+
+
+class Node(Struct, frozen=True):
+    """One summary; its children are message ids at depth 0 and node ids above."""
+
+    id: int
+    depth: int
+    text: str
+    children: tuple[int, ...]
+
+
+class Tree:
+    """The nodes of one conversation, as read from the store."""
+
+    def __init__(self, rows: Iterable[tuple[int, int, str, tuple[int, ...]]]) -> None:
+        self.nodes = {node_id: Node(node_id, depth, text, tuple(below)) for node_id, depth, text, below in rows}
+        inner = {child for node in self.nodes.values() if node.depth for child in node.children}
+        self.roots = sorted((node for node in self.nodes.values() if node.id not in inner), key=self.span)
+
+    def messages(self, node: Node) -> list[MessageId]:
+        """Return the ids of every message below `node`, in order."""
+        ids: list[int] = []
+        pending = [node]
+        seen: set[int] = set()
+        while pending:
+            current = pending.pop()
+            if current.id in seen:
+                continue
+            seen.add(current.id)
+            if current.depth == 0:
+                ids.extend(current.children)
+            else:
+                pending.extend(self.nodes[child] for child in current.children if child in self.nodes)
+        return [MessageId(message_id) for message_id in sorted(set(ids))]
+
+    def span(self, node: Node) -> tuple[int, int]:
+        """Return the first and last message id below `node`."""
+        ids = self.messages(node)
+        return (ids[0], ids[-1]) if ids else (0, 0)
+
+    def covered(self) -> set[int]:
+        """Return the id of every message that a leaf covers."""
+        return {child for node in self.nodes.values() if node.depth == 0 for child in node.children}
+
+    def leaf_of(self, message_id: int) -> Node | None:
+        """Return the leaf that covers the message, or None."""
+        for node in self.nodes.values():
+            if node.depth == 0 and message_id in node.children:
+                return node
+        return None
+
+
+class NodesInMemory:
+    """A node store for conversations that are not stored."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[SessionId, int, int, str, tuple[int, ...]]] = []
+
+    def add_node(self, session_id: SessionId, *, depth: int, text: str, children: Sequence[int]) -> int:
+        """Add a node and return its id."""
+        self._held.append((session_id, len(self._held) + 1, depth, text, tuple(children)))
+        return len(self._held)
+
+    def nodes(self, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
+        """Return the conversation's nodes, oldest first."""
+        return [
+            (node_id, depth, text, below) for owner, node_id, depth, text, below in self._held if owner == session_id
+        ]
+
+
+DEFAULT_TOKENS = 2_000
+MAX_TOKENS = 8_000
+MAX_MATCHES = 50
+AROUND = 120
+"""Characters of context on each side of a match."""
+
+
+def _schema(name: str, description: str, properties: Mapping[str, JSON], required: Sequence[str] = ()) -> ToolSchema:
+    parameters: dict[str, JSON] = {"type": "object", "properties": properties, "required": list(required)}
+    return ToolSchema(name, description, parameters, "context")
+
+
+SCHEMAS = (
+    _schema(
+        "context_grep",
+        "Search the messages of this conversation that left the window. Plain text, any case; `|` separates "
+        "alternatives, `.*` stands for anything within a line.",
+        {
+            "pattern": {"type": "string", "description": "What to look for."},
+            "limit": {"type": "integer", "description": "How many matches at most (default 10)."},
+        },
+        ["pattern"],
+    ),
+    _schema(
+        "context_describe",
+        "List the table of contents of this conversation, or one node of it with its children.",
+        {"node_id": {"type": "integer", "description": "A node; without it the top of the tree is listed."}},
+    ),
+    _schema(
+        "context_expand",
+        "Open the original messages behind a node, or messages by id, word for word, within a token budget.",
+        {
+            "node_id": {"type": "integer", "description": "A node of the table of contents."},
+            "message_ids": {"type": "array", "items": {"type": "integer"}, "description": "Messages by id."},
+            "max_tokens": {
+                "type": "integer",
+                "description": "At most this many tokens (default 2,000, maximum 8,000).",
+            },
+            "from_message": {
+                "type": "integer",
+                "description": "Continue at this message: `next.from_message` of the previous answer.",
+            },
+            "from_char": {"type": "integer", "description": "Continue at this character of it: `next.from_char`."},
+        },
+    ),
+)
+
+
+def answer(name: str, arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[str, JSON]:
+    """Answer a call of one of the three tools; bad arguments get an error answer."""
+    match name:
+        case "context_grep":
+            return _grep(arguments, tree, setup)
+        case "context_describe":
+            return _describe(arguments, tree)
+        case "context_expand":
+            return _expand(arguments, tree, setup)
+        case _:
+            return _failure(f"the engine has no tool {name!r}")
+
+
+def _failure(error: str, remedy: str = "") -> Mapping[str, JSON]:
+    answer: dict[str, JSON] = {"success": False, "error": error}
+    return answer | {"remedy": remedy} if remedy else answer
+
+
+def _clamp(value: JSON, default: int, *, low: int, high: int) -> int:
+    return min(high, max(low, value)) if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def _grep(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[str, JSON]:
+    pattern = arguments.get("pattern")
+    if not isinstance(pattern, str) or not pattern.strip():
+        return _failure("`pattern` must be a text that is not empty", "give the words to look for")
+    requested = matcher(pattern)
+    limit = _clamp(arguments.get("limit"), 10, low=1, high=MAX_MATCHES)
+    matches: list[JSON] = []
+    count = 0
+    for row in _read_messages(setup, sorted(tree.covered())):
+        match = requested.search(full_text(row.message))
+        if match is None:
+            continue
+        count += 1
+        if len(matches) < limit:
+            leaf = tree.leaf_of(row.id)
+            text = full_text(row.message)
+            low, high = max(0, match.start() - AROUND), min(len(text), match.end() + AROUND)
+            matches.append(
+                {
+                    "message_id": row.id,
+                    "role": row.message.role.value,
+                    "node_id": leaf.id if leaf else None,
+                    "snippet": ("…" if low else "") + text[low:high] + ("…" if high < len(text) else ""),
+                }
+            )
+    return {"success": True, "matches": matches, "count": count}
+
+
+def matcher(pattern: str) -> re.Pattern[str]:
+    """Compile `pattern` to an expression that runs in linear time, whatever the model wrote."""
+    alternatives = [alternative for alternative in pattern[:500].split("|") if alternative.strip(" .*")]
+    parts = [
+        "[^\n]{0,200}?".join(re.escape(piece) for piece in alternative.strip().split(".*")[:5])
+        for alternative in alternatives
+    ]
+    return re.compile("|".join(parts) or re.escape(pattern), re.IGNORECASE)
+
+
+def _describe(arguments: Mapping[str, JSON], tree: Tree) -> Mapping[str, JSON]:
+    requested = arguments.get("node_id")
+    if requested is None:
+        return {"success": True, "nodes": [_describe_node(tree, node) for node in tree.roots]}
+    node = tree.nodes.get(requested) if isinstance(requested, int) else None
+    if node is None:
+        return _failure(f"there is no node {requested!r}", "call context_describe without arguments to list them")
+    below: list[JSON] = (
+        [{"message_id": child} for child in node.children]
+        if node.depth == 0
+        else [_describe_node(tree, tree.nodes[child]) for child in node.children if child in tree.nodes]
+    )
+    return {"success": True, "node": _describe_node(tree, node), "children": below}
+
+
+def _describe_node(tree: Tree, node: Node) -> Mapping[str, JSON]:
+    first, last = tree.span(node)
+    return {
+        "node_id": node.id,
+        "depth": node.depth,
+        "first_message": first,
+        "last_message": last,
+        "messages": len(tree.messages(node)),
+        "text": node.text,
+    }
+
+
+def _expand(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[str, JSON]:
+    ids = _requested_ids(arguments, tree)
+    if not ids:
+        return _failure(
+            "give the `node_id` of a node that exists, or `message_ids`", "context_describe lists the nodes"
+        )
+    budget = _clamp(arguments.get("max_tokens"), DEFAULT_TOKENS, low=50, high=MAX_TOKENS)
+    start = _clamp(arguments.get("from_message"), 0, low=0, high=2**62)
+    skipped = _clamp(arguments.get("from_char"), 0, low=0, high=2**62)
+    shown: list[JSON] = []
+    for row in _read_messages(setup, [one for one in ids if one >= start]):
+        text = full_text(row.message)
+        begin = skipped if row.id == start else 0
+        taken = _fit(text[begin:], budget, setup)
+        if text[begin:] and not taken and shown:
+            return {"success": True, "messages": shown, "next": {"from_message": row.id, "from_char": begin}}
+        budget -= setup.count(Message(Role.USER, taken))
+        end = begin + len(taken)
+        shown.append({"id": row.id, "role": row.message.role.value, "content": taken, "timestamp": row.timestamp})
+        if end < len(text):
+            return {"success": True, "messages": shown, "next": {"from_message": row.id, "from_char": end}}
+    return {"success": True, "messages": shown}
+
+
+def _requested_ids(arguments: Mapping[str, JSON], tree: Tree) -> list[MessageId]:
+    node_id, listed = arguments.get("node_id"), arguments.get("message_ids")
+    if isinstance(node_id, int) and node_id in tree.nodes:
+        return tree.messages(tree.nodes[node_id])
+    if isinstance(listed, Sequence) and not isinstance(listed, str):
+        covered = tree.covered()
+        return [
+            MessageId(message_id)
+            for message_id in sorted({message_id for message_id in listed if isinstance(message_id, int)} & covered)
+        ]
+    return []
+
+
+def _fit(text: str, budget: int, setup: Setup) -> str:
+    if setup.count(Message(Role.USER, text)) <= budget:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = setup.count(Message(Role.USER, text[:middle])) <= budget
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return text[:low]
+
+
+def full_text(message: Message) -> str:
+    """Return the full text of a message, including its tool calls."""
+    calls = [f"→ {call.name}({call.arguments})" for call in message.tool_calls]
+    return "\n".join(piece for piece in (message.text, *calls) if piece)
+
+
+def _read_messages(setup: Setup, ids: Sequence[int]) -> Sequence[StoredMessage]:
+    if setup.originals is None:
+        return ()
+    return setup.originals([MessageId(message_id) for message_id in ids])
+
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(.+)$")
 LONGEST_LINE = 400
@@ -36,7 +315,7 @@ def write_leaf(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> list
             return thin(lines, budget, count=brief.count)
     person = [line for line in extracted if f"- {Role.USER.value}:" in line[:8]]
     rest = thin([line for line in extracted if line not in set(person)], budget // 2, count=brief.count)
-    chosen = {*thin(person, budget - _total(rest, brief.count), count=brief.count), *rest}
+    chosen = {*thin(person, budget - sum(brief.count(line) for line in rest), count=brief.count), *rest}
     return [line for line in dict.fromkeys(extracted) if line in chosen]
 
 
@@ -44,9 +323,9 @@ def write_condensed(nodes: Sequence[Node], budget: int, brief: Brief) -> list[st
     """Write the lines of a node over `nodes`."""
     lines = [line for node in nodes for line in node.text.splitlines() if line.strip()]
     if brief.model is not None:
-        known = find_citations("\n".join(lines))
+        cited = find_citations("\n".join(lines))
         text = "\n".join(thin(lines, brief.model.context_length // 2, count=brief.count))
-        answer = _ask_model("condense", text, budget, brief, index_sources((), known=known))
+        answer = _ask_model("condense", text, budget, brief, index_sources((), known=cited))
         if answer:
             return thin(answer, budget, count=brief.count)
     return thin(lines, budget, count=brief.count)
@@ -57,10 +336,10 @@ def thin(lines: Sequence[str], budget: int, *, count: Callable[[str], int]) -> l
     sizes = [count(line) for line in lines]
     keep = len(lines)
     while keep > 0:
-        chosen = sorted({place * len(lines) // keep for place in range(keep)})
-        total = sum(sizes[place] for place in chosen)
+        indexes = sorted({index * len(lines) // keep for index in range(keep)})
+        total = sum(sizes[index] for index in indexes)
         if total <= budget:
-            return [lines[place] for place in chosen]
+            return [lines[index] for index in indexes]
         keep = min(keep - 1, keep * budget // max(1, total))
     return []
 
@@ -72,8 +351,8 @@ def _ask_model(name: str, text: str, budget: int, brief: Brief, known: Sources) 
         answer = brief.redact(brief.model.complete(load_prompt(name), request, max_output_tokens=budget))
     except ContextOverflow:
         return []
-    found = [match[1] for line in answer.splitlines() if (match := _BULLET.match(line))]
-    return [known.check(f"- {line[:LONGEST_LINE]}") for line in found]
+    bullets = [match[1] for line in answer.splitlines() if (match := _BULLET.match(line))]
+    return [known.check(f"- {line[:LONGEST_LINE]}") for line in bullets]
 
 
 def _summary_lines(row: StoredMessage) -> list[str]:
@@ -83,12 +362,6 @@ def _summary_lines(row: StoredMessage) -> list[str]:
     lines = [line for line in body_of(row.message).splitlines() if line.startswith("- ") and line != "- none"]
     return [line if find_citations(line) else f"{line} [#{row.id}]" for line in lines]
 
-
-def _total(lines: Sequence[str], count: Callable[[str], int]) -> int:
-    return sum(count(line) for line in lines)
-
-
-log = logging.getLogger(__name__)
 
 HEADING = "## Table of contents"
 HOW_TO = "context_expand opens a node or messages, context_describe lists, context_grep searches them."
@@ -174,11 +447,7 @@ class Lossless(SummarisingEngine):
         while brief.count(contents(tree)) > budget and len(tree.roots) > 1:
             run = condensable(tree.roots)
             room = max(60, sum(brief.count(node.text) for node in run) // 3)
-            self._add(
-                1 + max(node.depth for node in run),
-                write_condensed(run, room, brief),
-                [node.id for node in run],
-            )
+            self._add(1 + max(node.depth for node in run), write_condensed(run, room, brief), [node.id for node in run])
             tree = self.tree()
         return clip(contents(tree), budget, count=brief.count)
 
@@ -187,11 +456,11 @@ class Lossless(SummarisingEngine):
         part: list[StoredMessage] = []
         held = 0
         for group in groups([row.message for row in rows]):
-            cost = sum(self.setup.count(rows[place].message) for place in group)
+            cost = sum(self.setup.count(rows[index].message) for index in group)
             if part and held + cost > largest:
                 yield part, held
                 part, held = [], 0
-            part.extend(rows[place] for place in group)
+            part.extend(rows[index] for index in group)
             held += cost
         if part:
             yield part, held

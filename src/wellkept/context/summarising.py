@@ -1,21 +1,17 @@
 """Engines that put one summary between head and tail, among them the default compressor."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.context.boundaries import Measured, Plan, head_length, plan_cut, tail_start
-from wellkept.context.engine import ContextEngine
-from wellkept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
-from wellkept.context.prune import prune
-from wellkept.context.repair import last_user, repair, request_messages
-from wellkept.context.sections import summary_text
-from wellkept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, write_summary
+from wellkept.context.engine import Compaction, ContextEngine, Outcome, Pruned, Unchanged, Why
+from wellkept.context.messages import last_user, prune, repair, request_messages
+from wellkept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, summary_text, write_summary
 from wellkept.core.messages import ImagePart, Message, Role, StoredMessage
-from wellkept.core.ports import Completes
 
 
 class Middle(Struct, frozen=True):
@@ -28,7 +24,7 @@ class Middle(Struct, frozen=True):
 def assemble(measured: Measured, plan: Plan, middle: Middle) -> Compaction:
     """Build the compaction of `plan`, with `middle` between head and tail."""
     head, tail = _at(measured.messages, plan.head), _at(measured.messages, plan.tail)
-    covered = [measured.rows[place] for place in plan.covered]
+    covered = [measured.rows[index] for index in plan.covered]
     text = summary_text(middle.body, covered=covered, by_rule=middle.by_rule)
     summary = Message(summary_role(head[-1] if head else None, tail[0] if tail else None), text)
     messages = repair([*head, summary, *tail])
@@ -36,8 +32,8 @@ def assemble(measured: Measured, plan: Plan, middle: Middle) -> Compaction:
         messages=messages,
         summary=summary,
         covered=tuple(row.id for row in covered),
-        kept_head=tuple(measured.rows[place].id for place in plan.head),
-        kept_tail=tuple(measured.rows[place].id for place in plan.tail),
+        kept_head=tuple(measured.rows[index].id for index in plan.head),
+        kept_tail=tuple(measured.rows[index].id for index in plan.tail),
         tokens_before=measured.total_of(repair(measured.messages)),
         tokens_after=measured.total_of(messages),
         strictness=plan.strictness,
@@ -54,12 +50,12 @@ def summary_role(before: Message | None, after: Message | None) -> Role:
 
 def frame_tokens(measured: Measured, plan: Plan, *, by_rule: bool) -> int:
     """Return the tokens of a summary message without its body."""
-    covered = [measured.rows[place] for place in plan.covered]
+    covered = [measured.rows[index] for index in plan.covered]
     return measured.size(Message(Role.USER, summary_text("", covered=covered, by_rule=by_rule)))
 
 
-def _at(messages: Sequence[Message], places: Sequence[int]) -> list[Message]:
-    return [messages[place] for place in places]
+def _at(messages: Sequence[Message], indexes: Sequence[int]) -> list[Message]:
+    return [messages[index] for index in indexes]
 
 
 PRUNE_TARGET = 0.70
@@ -87,20 +83,20 @@ class SummarisingEngine(ContextEngine):
     ) -> Outcome:
         """Prune or summarise the middle of the context."""
         measured = self.measure(rows, current_tokens)
-        found = self._decide(measured, force=force)
-        match found:
+        decision = self._decide(measured, force=force)
+        match decision:
             case Plan() as plan:
                 brief = self._brief(measured, focus_topic=focus_topic, memory_context=memory_context)
                 if plan.by_rule or (not force and self._is_cooling()):
                     brief = replace(brief, model=None)
                 return self._summarise(measured, plan, brief, force=force)
             case Pruned():
-                self._count(found.saved / found.tokens_before, force=force)
+                self._count(decision.saved / decision.tokens_before, force=force)
             case Unchanged(reason=Why.NOTHING_TO_COMPRESS):
                 self._count(0.0, force=force)
             case _:
                 pass
-        return found
+        return decision
 
     def writes_summary(
         self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
@@ -129,9 +125,9 @@ class SummarisingEngine(ContextEngine):
     def _prune(self, measured: Measured) -> Pruned | None:
         head = head_length(measured.messages, self.limits.protect_first)
         cut = max(head, tail_start(measured.messages, measured.sizes, limits=self.limits))
-        place = last_user(measured.messages)
-        if place is not None and place < cut and _has_image(measured.messages[place]):
-            cut = place
+        index = last_user(measured.messages)
+        if index is not None and index < cut and _has_image(measured.messages[index]):
+            cut = index
         if cut <= head:
             return None
         through = measured.rows[cut - 1].id
@@ -140,7 +136,7 @@ class SummarisingEngine(ContextEngine):
         return Pruned(messages, through, head, before, after) if after < before else None
 
     def _summarise(self, measured: Measured, plan: Plan, brief: Brief, *, force: bool) -> Outcome:
-        covered = [measured.rows[place] for place in plan.covered]
+        covered = [measured.rows[index] for index in plan.covered]
         frame = frame_tokens(measured, plan, by_rule=True)
         match self.write(covered, max(1, plan.summary_budget - frame), brief):
             case Unreachable(error):
@@ -149,24 +145,24 @@ class SummarisingEngine(ContextEngine):
                 note = f"the context was not compacted: {error}; nothing was changed" if first else ""
                 return Unchanged(tuple(measured.messages), Why.MODEL_UNREACHABLE, note)
             case Written() as text:
-                done = assemble(measured, plan, Middle(text.body, text.by_rule))
-                return self._finish(measured, done, text, force=force)
+                compaction = assemble(measured, plan, Middle(text.body, text.by_rule))
+                return self._finish(measured, compaction, text, force=force)
 
-    def _finish(self, measured: Measured, done: Compaction, text: Written, *, force: bool) -> Outcome:
-        if done.saved <= 0:
+    def _finish(self, measured: Measured, compaction: Compaction, text: Written, *, force: bool) -> Outcome:
+        if compaction.saved <= 0:
             self._count(0.0, force=force)
             return Unchanged(tuple(measured.messages), Why.NOT_SHORTER)
         notes = []
-        if done.tokens_after >= self.limits.threshold:
-            notes.append(self._at_minimum(done.tokens_after))
+        if compaction.tokens_after >= self.limits.threshold:
+            notes.append(self._at_minimum(compaction.tokens_after))
         # a summary by rule during a cooldown neither ends it nor resets the count of failures
         waiting = text.by_rule and self._is_cooling()
-        self._count(done.saved / done.tokens_before, force=force, by_rule=bool(text.note) or waiting)
+        self._count(compaction.saved / compaction.tokens_before, force=force, by_rule=bool(text.note) or waiting)
         if self.backoff.by_rule == 1:
             notes.append(text.note)
         if self.backoff.ineffective == 2:
             notes.append("compaction saves too little and is paused until the conversation is smaller")
-        return replace(done, note="; ".join(note for note in notes if note))
+        return replace(compaction, note="; ".join(note for note in notes if note))
 
     def _count(self, share: float, *, force: bool, by_rule: bool = False) -> None:
         self.backoff = self.backoff.after_compaction(share, automatic=not force, by_rule=by_rule)
@@ -179,24 +175,19 @@ class SummarisingEngine(ContextEngine):
             f"the system prompt and tools take {self.limits.overhead:,}"
         )
 
-    def _with_deadline(self, model: Completes) -> Completes:
-        return WithDeadline(model, self.setup.deadline_seconds, given_up=self.setup.given_up)
-
     def _brief(self, measured: Measured, *, focus_topic: str, memory_context: str) -> Brief:
         model = self.setup.model
+        if model is not None:
+            model = WithDeadline(model, self.setup.deadline_seconds, given_up=self.setup.given_up)
         return Brief(
-            count=_text_count(measured),
+            count=lambda text: measured.size(Message(Role.USER, text)),
             redact=self.setup.redact,
             today=f"{self.setup.clock.now():%A, %B %d, %Y}",
-            model=self._with_deadline(model) if model is not None else None,
+            model=model,
             focus_topic=focus_topic,
             memory_context=memory_context,
             must_end=measured.total >= self.limits.urgent,
         )
-
-
-def _text_count(measured: Measured) -> Callable[[str], int]:
-    return lambda text: measured.size(Message(Role.USER, text))
 
 
 def _has_image(message: Message) -> bool:

@@ -297,16 +297,16 @@ class Lineage(Struct, frozen=True):
 
     def family(self, session_id: SessionId, links: frozenset[Link] = CONVERSATION) -> list[SessionId]:
         """Return every session of the conversation, the first one first."""
-        found = [self.root(session_id, links)]
-        seen = set(found)
-        for here in found:
+        sessions = [self.root(session_id, links)]
+        seen = set(sessions)
+        for here in sessions:
             for child, link in self.children_of(here):
                 if link in links and child not in seen:
                     seen.add(child)
-                    found.append(child)
+                    sessions.append(child)
         if session_id not in seen:
-            found.append(session_id)
-        return found
+            sessions.append(session_id)
+        return sessions
 
     def chain(self, session_id: SessionId) -> list[SessionId]:
         """Return the chain of sessions that compactions created from one, oldest first."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from wellkept.core.digests import sha256
+from wellkept.core.ids import sha256
 from wellkept.core.regular_files import open_regular
 from wellkept.core.text import expression
 
@@ -83,8 +83,8 @@ def read_name(package: Path) -> str | None:
 
 def newer_port(package: Path) -> int | None:
     """Return the port version that a plugin needs if it is newer than ours, else None."""
-    found = _MANIFEST_PORT.search(read_source(package / "plugin.yaml"))
-    return int(found[1]) if found is not None and int(found[1]) > PORT else None
+    match = _MANIFEST_PORT.search(read_source(package / "plugin.yaml"))
+    return int(match[1]) if match is not None and int(match[1]) > PORT else None
 
 
 def entry_points(group: str) -> list[EntryPoint]:
@@ -147,8 +147,8 @@ def import_package(package: Path) -> ModuleType:
 
 
 def _remove_modules(name: str) -> None:
-    for each in [known for known in list(sys.modules) if known == name or known.startswith(f"{name}.")]:
-        del sys.modules[each]
+    for module in [known for known in list(sys.modules) if known == name or known.startswith(f"{name}.")]:
+        del sys.modules[module]
 
 
 @contextmanager

@@ -158,8 +158,8 @@ def mark_unverified(stored: SourceName, text: str) -> str:
 
 def host_of(address: str) -> str:
     """Return the host of an address, empty for anything else."""
-    found = re.match(r"(?i)[a-z][a-z0-9+.-]*://(?:[^/\s@]*@)?([^/\s?#]+)", address)
-    return found[1].lower() if found is not None else ""
+    match = re.match(r"(?i)[a-z][a-z0-9+.-]*://(?:[^/\s@]*@)?([^/\s?#]+)", address)
+    return match[1].lower() if match is not None else ""
 
 
 def covers(wanted: str, stored: SourceName) -> bool:
@@ -176,8 +176,8 @@ def covers(wanted: str, stored: SourceName) -> bool:
 
 def least_trusted(stored: Iterable[SourceName | None]) -> SourceName | None:
     """Return the least trusted of several sources, None if there is none."""
-    found = [one for one in stored if one is not None]
-    return max(found, key=lambda one: RANK[read_source(one).kind], default=None)
+    sources = [source for source in stored if source is not None]
+    return max(sources, key=lambda one: RANK[read_source(one).kind], default=None)
 
 
 def accept_claim(claimed: SourceName | None, imported: SourceName | None) -> SourceName | None:
@@ -232,19 +232,17 @@ FROM = "from"
 def find_client_source(tool: str, arguments: Mapping[str, JSON], *, folder: str = "") -> SourceName | None:
     """Return the source of what a tool of another agent printed, read from its transcript."""
     name = _CLIENT_NAMES.get(tool.lower()) or tool.removeprefix(_CLIENT_PREFIX)
+    command = arguments.get("command") or arguments.get("cmd")
+
     known = {
         "path": arguments.get("file_path") or arguments.get("path") or arguments.get("notebook_path"),
-        "command": _join(arguments.get("command") or arguments.get("cmd")),
+        "command": " ".join(map(str, command)) if isinstance(command, list) else str(command or ""),
     }
     if name in _RELAYS:  # what it found is stored here, and each of its messages has its own source
         return Source(Kind.TOOL, name).stored
     is_known = name in OWN_TOOLS or name in _FILE_TOOLS or name == _TERMINAL
     found = find_call_sources(name, {**arguments, **known} if is_known else arguments, folder=folder)
     return found[0].stored if found else None
-
-
-def _join(command: JSON) -> str:
-    return " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
 
 
 def find_call_sources(
@@ -284,9 +282,9 @@ def _find_named(answer: JSON) -> tuple[Source, ...]:
     def walk(value: JSON) -> None:
         if isinstance(value, Mapping):
             named = value.get(FROM)
-            for one in named if isinstance(named, list) else [named]:
-                if isinstance(one, str):
-                    found.setdefault(read_source(one))
+            for source in named if isinstance(named, list) else [named]:
+                if isinstance(source, str):
+                    found.setdefault(read_source(source))
             for inner in value.values():
                 walk(inner)
         elif isinstance(value, list | tuple):
@@ -329,8 +327,8 @@ def label_recalled(text: str, providers: Iterable[str]) -> str:
 
 def find_recalling_provider(text: str) -> SourceName | None:
     """Return the provider that recalled a text, None if none did."""
-    found = re.search(_RECALLED.format(name=r"the provider ([\w./:@~+, -]+)"), text)
-    return None if found is None else Source(Kind.PROVIDER, found[1]).stored
+    match = re.search(_RECALLED.format(name=r"the provider ([\w./:@~+, -]+)"), text)
+    return None if match is None else Source(Kind.PROVIDER, match[1]).stored
 
 
 # skills that the person loads with a message
@@ -347,10 +345,10 @@ def label_skill(name: str, source: SourceName | None, text: str) -> str:
 def find_loaded_skill(text: str) -> SourceName | None:
     """Return the source of a skill that was loaded with a message: others, or the person's own; None without one."""
     pattern = re.escape(_LOADED).replace(r"\{name\}", r"([^\"\n]+)").replace(r"\{source\}", r"(?: \(from (\S.*?)\))?")
-    found = re.search(pattern, text)
-    if found is None:
+    match = re.search(pattern, text)
+    if match is None:
         return None
-    return SourceName(found[2]) if found[2] else Source(Kind.MESSAGE, f"skill {found[1]}").stored
+    return SourceName(match[2]) if match[2] else Source(Kind.MESSAGE, f"skill {match[1]}").stored
 
 
 # Every process loads this module, so expressions that few of them use are strings here: `re` compiles and caches them.
@@ -371,8 +369,8 @@ def message_source(who: str, when: str, session_id: SessionId, message_id: Messa
 
 def find_quoted_messages(text: str) -> list[tuple[SessionId, MessageId]]:
     """Return the messages that `text` quotes, so that forgetting a message can find its quotations."""
-    found = re.finditer(_MESSAGE_SOURCE, text)
-    return [(SessionId(one["session"]), MessageId(int(one["message"]))) for one in found]
+    match = re.finditer(_MESSAGE_SOURCE, text)
+    return [(SessionId(quotation["session"]), MessageId(int(quotation["message"]))) for quotation in match]
 
 
 def quotes_a_page(text: str) -> bool:

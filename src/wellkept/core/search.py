@@ -7,6 +7,8 @@ from msgspec import Struct, field
 
 from wellkept.core.ids import MessageId, SessionId
 
+Sort: TypeAlias = Literal["newest", "oldest"]
+
 
 class SearchRequest(Struct, frozen=True):
     """A query with its filters."""

@@ -1,13 +1,14 @@
-"""Text: JSON, control characters, resources and words; shared by every part."""
+"""Text: JSON, control characters, words, resources of packages, and packages that load their modules on use."""
 
 import json
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from types import MappingProxyType, ModuleType
+from typing import Any, AnyStr, Final, TypeAlias, cast
 
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
 
@@ -15,7 +16,7 @@ JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JS
 class _Expression:
     """Compiles an expression on first use; its methods are those of the compiled expression."""
 
-    def __init__(self, source: str, flags: int) -> None:
+    def __init__(self, source: str | bytes, flags: int) -> None:
         self._source = source
         self._flags = flags
 
@@ -25,9 +26,9 @@ class _Expression:
         return value
 
 
-def expression(source: str, flags: int = 0) -> re.Pattern[str]:
+def expression(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """Return a regular expression that is compiled when it is first used, so that loading a module costs nothing."""
-    return cast("re.Pattern[str]", _Expression(source, flags))
+    return cast("re.Pattern[AnyStr]", _Expression(source, flags))
 
 
 class Written(dict[str, "JSON"]):
@@ -144,3 +145,20 @@ def one_line(text: str, *, width: int) -> str:
     """Return the beginning of `text` on one line of at most `width` characters."""
     line = " ".join(text[: width * 4].split())
     return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
+
+
+def load_on_use(
+    package: str, names: Sequence[str], *, former: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[str], ModuleType]:
+    """Return a `__getattr__` for a package: importing all modules would take a command a tenth of a second.
+
+    `former` has names that modules had before, which programs of users may use, with those of today.
+    """
+
+    def load(name: str) -> ModuleType:
+        name = former.get(name, name)
+        if name in names:
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return load

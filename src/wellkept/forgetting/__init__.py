@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from wellkept.core.lazy import load_on_use
+from wellkept.core.text import load_on_use
 
 if TYPE_CHECKING:
     from wellkept.forgetting import files, forget, removal, requests

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.app.places import OnForget, Place, find_place
 from wellkept.backup.backup import list_outside_backups
 from wellkept.core.errors import KeptError, Unreadable
 from wellkept.core.regular_files import explain_errors
-from wellkept.memory.page import Target
+from wellkept.memory.page import ENTRY_DELIMITER, Target, parse
 from wellkept.storage.files import read_bytes, remove, update_in_place, write_atomically
 from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
     from wellkept.forgetting.removal import FullForgetPlan
     from wellkept.storage.texts import Texts
@@ -93,18 +92,18 @@ def _walk(caller: Caller, root: Path) -> Iterator[HeldFile]:
 
 def find_files(caller: Caller, texts: Texts, passages: Texts) -> list[HeldFile]:
     """Return the files, except databases, that hold one of the texts, or copies that hold one of the passages."""
-    found = []
+    files = []
     for file in iterate_files(caller):
         if file.place is not None and file.place.on_forget is OnForget.ROWS:
             continue
         try:
             if texts.are_in_file(file.path) or _holds_passage(file, passages):
-                found.append(file)
+                files.append(file)
             elif texts.are_in(_given_name(file)):
-                found.append(replace(file, place=None, by_name=True))
+                files.append(replace(file, place=None, by_name=True))
         except Unreadable as error:
-            found.append(replace(file, problem=error.message))
-    return found
+            files.append(replace(file, problem=error.message))
+    return files
 
 
 def _given_name(file: HeldFile) -> str:
@@ -141,8 +140,6 @@ def _is_own_text(file: HeldFile) -> bool:
 
 def _keeps_passage(file: HeldFile, plan: FullForgetPlan) -> bool:
     """Whether a passage is still in a file after the planned entries left the pages."""
-    from wellkept.memory.page import parse
-
     passages, page = plan.long_passages, _find_page(file.path)
     if page is None or not passages.may_be_in_file(file.path):
         return passages.may_be_in_file(file.path)
@@ -166,7 +163,7 @@ def _find_page(path: Path) -> Target | None:
 
 
 def _read_clients(caller: Caller) -> list[str]:
-    from wellkept.importers.capture_record import list_clients
+    from wellkept.imports.record import list_clients
 
     with caller.database.reading() as connection:
         return list_clients(connection, caller.user)
@@ -195,7 +192,7 @@ def _outside(caller: Caller) -> Iterator[Path]:
 
 def drop_spooled(caller: Caller, source: str, project: str | None) -> int:
     """Remove spooled items of a client that are not stored yet; return how many."""
-    from wellkept.importers.spool import Spool, WaitingTurn
+    from wellkept.imports.spool import Spool, WaitingTurn
 
     spool, count = Spool(caller.space.home.spool), 0
     for path, waiting in spool.entries():
@@ -228,27 +225,21 @@ def _treat(caller: Caller, file: HeldFile, texts: Texts) -> None:
         case OnForget.OVERWRITE:
             _overwrite_lines(file.path, texts)
         case OnForget.LINES:
-            _remove_lines(file.path, texts)
+            data = read_bytes(file.path) or b""
+            text = data.decode("utf-8", "surrogateescape")
+            write_atomically(file.path, texts.without_lines(text)[0].encode("utf-8", "surrogateescape"))
         case OnForget.ENTRIES:
             _remove_entries(file.path, texts)
         case OnForget.MEMBERS:
-            from wellkept.curation.backup import forget_in_backup
+            from wellkept.skills.curator.backup import forget_in_backup
 
             forget_in_backup(file.path, texts)
         case _:
             return
 
 
-def _remove_lines(path: Path, texts: Texts) -> None:
-    data = read_bytes(path) or b""
-    text = data.decode("utf-8", "surrogateescape")
-    write_atomically(path, texts.without_lines(text)[0].encode("utf-8", "surrogateescape"))
-
-
 def _remove_entries(path: Path, texts: Texts) -> None:
     """Remove entries that the memory store could not: from a page that it refuses to write, or does not know."""
-    from wellkept.memory.page import ENTRY_DELIMITER, parse
-
     with hold_lock(path.with_name(f"{path.name}.lock")):
         data = read_bytes(path) or b""
         entries = parse(data.decode("utf-8", "surrogateescape"))

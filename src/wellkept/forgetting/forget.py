@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import Busy, KeptError, Reason, Refused, StorageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId, SourceName, UserId
+from wellkept.core.provenance import covers
 from wellkept.core.text import JSON, dumps
 from wellkept.forgetting.files import find_other_copies
 from wellkept.forgetting.removal import Forgetter, FullForgetPlan, FullForgetReport
@@ -29,7 +30,6 @@ from wellkept.storage.seal import SealedNote
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from wellkept.app.caller import Caller
     from wellkept.storage.texts import Texts
 
 log = logging.getLogger(__name__)
@@ -113,8 +113,6 @@ def plan_forget_source(caller: Caller, source: str, *, project: str | None = Non
 
 def plan_forget_origin(caller: Caller, origin: str) -> ForgetProposal | Refused:
     """Plan to forget everything that came from one source, such as `web:HOST`, `tool:NAME` or `import:NAME`."""
-    from wellkept.core.provenance import covers
-
     known = {*caller.space.sessions.forgetting.list_origins(), *_list_memory_origins(caller)}
     names = sorted(name for name in known if covers(origin, name))
     if not names:
@@ -217,8 +215,6 @@ def _plan_again(caller: Caller, order: Mapping[str, Any]) -> FullForgetPlan:
     sessions = [SessionId(one) for one in order["sessions"]]
     origin = order.get("origin")
     if origin:
-        from wellkept.core.provenance import covers
-
         plan = forgetting.plan_origin([name for name in forgetting.list_origins() if covers(origin, name)])
     elif order["everything"]:
         plan = forgetting.plan_everything()

@@ -10,33 +10,28 @@ from msgspec.structs import astuple
 
 from wellkept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, SERVER_COLUMNS, STATE_COLUMNS, OnForget
 from wellkept.core.errors import KeptError
-from wellkept.core.ids import SourceName
+from wellkept.core.ids import SourceName, UserId
 from wellkept.core.provenance import covers
 from wellkept.core.values import hide
 from wellkept.forgetting.files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
-from wellkept.memory.page import PERSON, Author, Change, Target, steps_between
-from wellkept.memory.store import nameless_folder
-from wellkept.providers.base import ForgetRequest
-from wellkept.providers.forgetting import ForgetAnswer
+from wellkept.memory.page import PERSON, Author, Change, Page, Target, steps_between
+from wellkept.memory.store import MemoryStore, nameless_folder
+from wellkept.providers.base import ForgetRequest, StartContext
+from wellkept.providers.manager import ForgetAnswer, ProviderManager, chosen_names
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.forgetting import SkillPassages, find_learnt, find_passages, forget_learnt, forget_passages
 from wellkept.storage.columns import Part, TextColumn, count_holding, scrub
 from wellkept.storage.texts import Texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from wellkept.app.caller import Caller
-    from wellkept.core.ids import UserId
     from wellkept.core.ports import Database
     from wellkept.core.text import JSON
     from wellkept.memory.approval import Pending
-    from wellkept.memory.page import Page
-    from wellkept.memory.store import MemoryStore
-    from wellkept.providers.forgetting import ForgetAnswer
-    from wellkept.providers.manager import ProviderManager
     from wellkept.sessions.reports import ForgetPlan, ForgetReport
-    from wellkept.skills.pending import PendingChange
+    from wellkept.skills.approval import PendingChange
 
 ORIGIN = "forget"
 _LONG_ID = 12
@@ -200,7 +195,7 @@ class Forgetter:
         ]
         gone = sorted(traced.difference(entries))
         entry_texts = [text for _, text in (*entries, *gone)]
-        passages = [*entry_texts, *(one for one in plan.sessions[:_LONG_ID] if len(one) >= _LONG_ID)]
+        passages = [*entry_texts, *(session for session in plan.sessions[:_LONG_ID] if len(session) >= _LONG_ID)]
         passages += self._sessions.forgetting.passages(plan) if plan.sessions or origin else []
         first = FullForgetPlan(plan, tuple(entries), tuple(gone), everything=everything)
         waiting = self._approvals.waiting() if everything else self._pending(plan, entry_texts, origin)
@@ -291,13 +286,15 @@ class Forgetter:
                 self._skills.pending.discard(change.id)
         prompts = self._sessions.forgetting.scrub_entries([text for _, text in (*plan.entries, *plan.gone_entries)])
         other = scrub_rows(self._caller, STATE_COLUMNS, texts) if texts else 0
-        other += _remove_rows(self._caller.database, self._caller.user, "injections")  # any may hold a forgotten text
+        other += _remove_rows(self._caller.database, {"user": self._caller.user}, "injections")  # any may hold the text
         if plan.everything:
             other += self._sessions.receipts.forget_all()  # including those without a session
-            other += _remove_rows(self._caller.app.database, self._caller.user, "platform_messages", "platform_people")
+            person = {"person": self._caller.user}
+            other += _remove_rows(self._caller.app.database, person, "platform_messages", "platform_people")
             if self._caller.is_owner:  # the people in it belong to no user yet
+                sql = "DELETE FROM pairing_codes /*! WHERE tenant = :tenant */ RETURNING 1"
                 with self._caller.app.database.writing() as unit:
-                    other += len(list(unit.execute("DELETE FROM pairing_codes RETURNING platform")))
+                    other += len(list(unit.execute(sql)))
         report = self._sessions.forgetting.carry_out(plan.sessions)
         self._memory.ledger.purge()
         if plan.source is not None:
@@ -385,8 +382,8 @@ class Forgetter:
             from wellkept.storage.postgres import rows
 
             columns = choose((*STATE_COLUMNS, *LEDGER_COLUMNS, *SERVER_COLUMNS))
-            found = rows.count_holding(server.for_user(user), columns, texts)
-            return found + sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
+            counts = rows.count_holding(server.for_user(user), columns, texts)
+            return counts + sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
         databases.append((home.database, STATE_COLUMNS))
         databases += [(path, LEDGER_COLUMNS) for path in home.memories.rglob("ledger.db")]
         return sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
@@ -429,14 +426,14 @@ def _text(waiting: Pending) -> str:
     return "\n".join([*(text for edit in waiting.edits for text in astuple(edit)), waiting.why])
 
 
-def _remove_rows(database: Database, user: UserId, *tables: str) -> int:
-    """Remove every row of a user from tables of the gateway; return how many there were."""
+def _remove_rows(database: Database, user: Mapping[str, UserId], *tables: str) -> int:
+    """Remove every row of a user, given under the name of the binding, from tables; return how many there were."""
+    (name,) = user
     count = 0
     with database.writing() as unit:
         for table in tables:
-            ((rows,),) = list(unit.execute(f"SELECT COUNT(*) FROM {table} WHERE user_id = ?", (user,)))  # noqa: S608 - names of our tables
-            unit.execute(f"DELETE FROM {table} WHERE user_id = ?", (user,))  # noqa: S608 - the same
-            count += int(str(rows))
+            sql = f"DELETE FROM {table} WHERE /*! tenant = :tenant AND */ user_id = :{name} RETURNING 1"  # noqa: S608 - names of our tables
+            count += len(list(unit.execute(sql, user)))
     return count
 
 
@@ -453,8 +450,6 @@ class _Opened(Struct):
 
 def list_providers(caller: Caller) -> list[str]:
     """Return the providers that may hold something of the user."""
-    from wellkept.providers.manager import chosen_names
-
     app = caller.app
     told = [lane.provider for lane in caller.space.outbox.lanes() if lane.delivered]
     local = [name for name, file in _LOCAL.items() if (app.home.path / file).exists()]
@@ -480,9 +475,7 @@ def _open(caller: Caller) -> Iterator[_Opened | None]:
         yield None
         return
     from wellkept.providers.active import ManagerContext
-    from wellkept.providers.base import StartContext
     from wellkept.providers.loading import load
-    from wellkept.providers.manager import ProviderManager
 
     app, source = caller.app, caller.app.plugin_source()
     # outside the primary context and without a ledger, the manager mirrors and delivers nothing

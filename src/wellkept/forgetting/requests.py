@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import random_hex
-from wellkept.core.text import UNSPACED, dumps, split_words
+from wellkept.core.text import JSON, UNSPACED, dumps, split_words
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wellkept.app.caller import Caller
     from wellkept.core.ports import Documents
-    from wellkept.core.text import JSON
     from wellkept.forgetting.forget import ForgetOutcome, ForgetProposal
 
 MOST_WAITING = 20
@@ -94,12 +92,12 @@ def request_forget(
     refused = _refuse_words(session, query)
     if refused is not None:
         return refused
-    waiting = list_requests(caller)
-    same = next((one for one in waiting if (one.session, one.query) == (session, query)), None)
+    requests = list_requests(caller)
+    same = next((one for one in requests if (one.session, one.query) == (session, query)), None)
     if same is not None:
         return RequestedForget(same)
-    if len(waiting) >= MOST_WAITING:
-        return Refused(Reason.DISABLED, f"{len(waiting)} such requests wait already", "ask the user to decide them")
+    if len(requests) >= MOST_WAITING:
+        return Refused(Reason.DISABLED, f"{len(requests)} such requests wait already", "ask the user to decide them")
     proposal = _plan(caller, session, query)
     if isinstance(proposal, Refused):
         return proposal
@@ -174,7 +172,7 @@ def count_requests(caller: Caller) -> int:
 
 def find_request(caller: Caller, request_id: str) -> ForgetRequest | None:
     """Return a waiting request, None if there is none with this id."""
-    return next((one for one in list_requests(caller) if one.id == request_id), None)
+    return next((request for request in list_requests(caller) if request.id == request_id), None)
 
 
 def plan_request(caller: Caller, request: ForgetRequest) -> ForgetProposal | Refused:

@@ -58,6 +58,13 @@ JWT_VARIABLE = "KEPT_JWT_SECRET"
 _LATE_SECONDS = 60.0
 """How far the clocks of the front end and of this machine may differ."""
 _MOST_JWT_CHARACTERS = 8_000
+_INTERFACES = ("/api/", "/v1/", "/mcp", "/hooks/", "/proxy/", "/metrics", "/healthz", "/readyz")
+"""Paths for programs: a cookie is never accepted there, so that no page of another site can use it."""
+
+
+def is_screen(path: str) -> bool:
+    """Whether a path belongs to the web app and not to an interface for programs."""
+    return not path.startswith(_INTERFACES)
 
 
 class Unauthorized(KeptError):
@@ -197,11 +204,11 @@ class Gate:
             raise SentAsKey
         secret = headers.get(TOKEN_HEADER, "").strip() or None
         ways = f"`{TOKEN_HEADER}: …`, or in the path: /proxy/TOKEN/NAME/v1"
-        found = self._act_as(self._identify(secret, headers, address, ways), headers)
+        principal = self._act_as(self._identify(secret, headers, address, ways), headers)
         if len(self._proxied) >= _MOST_REMEMBERED:
             self._proxied.clear()
-        self._proxied[_mark_of(headers)] = (time.monotonic(), found)
-        return found
+        self._proxied[_mark_of(headers)] = (time.monotonic(), principal)
+        return principal
 
     def remember_proxied(self, headers: Mapping[str, str]) -> Principal | None:
         """Return the cached caller of these headers; None if it has expired. Does not read the database."""
@@ -265,13 +272,9 @@ class Gate:
         user = users.check_user_id(named)
         if user == OWNER:  # a user of the front end may have chosen this name
             raise Forbidden("nobody can act for the owner", "use a token of the owner")
-        self._ensure_user(user)
-        return Principal(user, base.scopes & {Scope.READ, Scope.WRITE, Scope.SPEAK}, base.token_id)
-
-    def _ensure_user(self, user: UserId) -> None:
-        """Create a user of a front end at their first request."""
         if not self._exists(user):
             users.create_user(self._app.caller(), user)
+        return Principal(user, base.scopes & {Scope.READ, Scope.WRITE, Scope.SPEAK}, base.token_id)
 
     def caller(self, principal: Principal) -> Caller:
         """Return the caller of operations for a principal."""
@@ -287,10 +290,10 @@ class Gate:
     def accepts_origin(self, origin: str, host: str) -> bool:
         """Whether a page of this origin may call: the server's own pages only."""
         try:
-            found = urlsplit(origin)
+            address = urlsplit(origin)
         except ValueError:
             return False
-        return found.scheme in {"http", "https"} and found.netloc.lower() == host.lower()
+        return address.scheme in {"http", "https"} and address.netloc.lower() == host.lower()
 
 
 def read_jwt_secret(app: App) -> str:
@@ -331,13 +334,13 @@ def read_cookie(headers: Mapping[str, str]) -> str | None:
 def read_host(host: str) -> str | None:
     """Return the name in a Host header, without its port; None if it is invalid."""
     try:
-        found = urlsplit(f"//{host}")
-        _ = found.port  # raises if the port is not a number
+        address = urlsplit(f"//{host}")
+        _ = address.port  # raises if the port is not a number
     except ValueError:
         return None
-    if found.path or found.query or found.fragment or found.username is not None:
+    if address.path or address.query or address.fragment or address.username is not None:
         return None
-    return found.hostname
+    return address.hostname
 
 
 def _is_loopback(name: str) -> bool:

@@ -1,31 +1,34 @@
-"""The checks before every request: Host and Origin, size and speed of its body, rate, concurrency, and token."""
+"""The limits of the server: connections; and before every request Host and Origin, size and speed, rate, and token."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import resource
 import time
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import anyio
+from msgspec import Struct, field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wellkept.agent.offload import offload
 from wellkept.core.errors import KeptError, StorageError
-from wellkept.gateway.answers import failure, problem
-from wellkept.gateway.identity import TOKEN_HEADER, deliverer
+from wellkept.gateway.identity import TOKEN_HEADER, deliverer, is_screen
+from wellkept.gateway.requests import failure, problem
 from wellkept.gateway.routes.v1 import PROXY, write_problem
 from wellkept.gateway.state import tokens
-from wellkept.gateway.web.frame import SIGN_IN, is_screen, show_plain_problem, wants_page
+from wellkept.gateway.web.frame import SIGN_IN, show_plain_problem, wants_page
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, MutableMapping
-    from typing import Any
+    from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -44,7 +47,6 @@ HOOKS = "/hooks/"
 """Below this path requests are signed and need no token."""
 _PROXY_SECONDS = 0.1
 """How long the proxy waits for the database to identify a caller who is cached."""
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_HEADERS = 100
 _MOST_HEADER_BYTES = 32_768
 _SECURITY_HEADERS = {
@@ -266,3 +268,153 @@ def _add_headers(send: Send, metrics: Metrics) -> Send:
         await send(message)
 
     return send_secure
+
+
+BACKLOG = 64
+"""How many new connections are accepted before one of them is looked at."""
+_MOST_RESERVED_FILES = 192
+"""Files of the process that are not connections: databases, logs, endpoints, and the accepted connections above."""
+WRITE_SECONDS = 60.0
+"""How long a client may take to receive a part of its answer."""
+UNREAD_SECONDS = 2.0
+"""After how long a client that does not read makes room for another one."""
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+)  # fmt: skip
+
+
+class Connections(Struct):
+    """All connections of a server."""
+
+    most: int
+    per_address: int
+    header_seconds: float
+    _open: dict[LimitedProtocol, None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: ServeSettings) -> Connections:
+        """Return the table for a server with these settings, in what the process may open."""
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = settings.connections
+        if files != resource.RLIM_INFINITY:
+            most = max(8, min(most, files - min(_MOST_RESERVED_FILES, files // 2)))
+        return cls(most, min(most, settings.connections_per_address), settings.header_seconds)
+
+    def admit(self, new: LimitedProtocol) -> bool:
+        """Add a connection, and close the longest waiting one if there are too many; False if all are in use."""
+        others = [connection for connection in self._open if connection.address == new.address]
+        if len(others) >= self.per_address and not self._make_room(others):
+            return False
+        if len(self._open) >= self.most and not self._make_room(self._open):
+            return False
+        self._open[new] = None
+        return True
+
+    def remove(self, gone: LimitedProtocol) -> None:
+        """Remove a connection that was closed."""
+        self._open.pop(gone, None)
+
+    def _make_room(self, candidates: Iterable[LimitedProtocol]) -> bool:
+        idle = [candidate for candidate in candidates if candidate.is_waiting or candidate.is_unread]
+        if not idle:
+            return False
+        longest = min(idle, key=lambda each: (not each.is_waiting, each.since))
+        self.remove(longest)
+        longest.transport.abort()
+        return True
+
+
+class LimitedProtocol(H11Protocol):
+    """A connection that is closed if it sends no request, half of one, or does not read its answer."""
+
+    table: Connections
+    """Set by `limit`."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.since = self.loop.time()
+        """Since when it waits for a request, or for its client to read, if it does."""
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        """Return the address of the client."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request runs on it."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a part of an answer has waited for its client, for longer than a slow network explains."""
+        return self._write_timer is not None and self.loop.time() - self.since >= UNREAD_SECONDS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Begin to wait for a request, or refuse the connection."""
+        super().connection_made(transport)
+        if not self.table.admit(self):
+            transport.write(_FULL)
+            self._close()
+            return
+        self._watch_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all timers."""
+        self.table.remove(self)
+        self._stop_header_timer()
+        self._stop_write_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle data; the time for the headers does not begin anew with each part of them."""
+        super().data_received(data)
+        self._watch_headers()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self.since = self.loop.time()
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection, also if its client does not read."""
+        self._close()
+
+    def pause_writing(self) -> None:
+        """Give the client some time to read."""
+        super().pause_writing()
+        self.since = self.loop.time()
+        self._write_timer = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Note that the client reads."""
+        self._stop_write_timer()
+        super().resume_writing()
+
+    def _watch_headers(self) -> None:
+        if not self.is_waiting:
+            self._stop_header_timer()
+        elif self._header_timer is None:
+            self._header_timer = self.loop.call_later(self.table.header_seconds, self._close)
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _close(self) -> None:
+        """Close the connection after what was written, which must not take long either."""
+        self.transport.close()
+        self.loop.call_later(self.table.header_seconds, self.transport.abort)
+
+
+def limit(settings: ServeSettings) -> type[LimitedProtocol]:
+    """Return the protocol of a server with these settings."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"table": Connections.of(settings)})

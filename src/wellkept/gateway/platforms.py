@@ -231,7 +231,7 @@ def find_message_source(message: PlatformMessage, contents: Sequence[FileContent
     if message.text.startswith(FORWARDED):
         return Source(Kind.FILE, "forwarded message").stored
     # of a file that cannot be read, the name is shown
-    files = [one.file.name or one.file.kind for one in contents if one.image is None]
+    files = [content.file.name or content.file.kind for content in contents if content.image is None]
     if files:
         return attached_source(files[0])
     return attached_source("quotation") if ATTACHED in message.text else None
@@ -240,18 +240,18 @@ def find_message_source(message: PlatformMessage, contents: Sequence[FileContent
 def join_files(message: PlatformMessage, contents: Sequence[FileContent]) -> PlatformMessage:
     """Return a message with the texts of its files; images are passed to the model separately."""
     pieces, left = [message.text] if message.text else [], _MOST_FILE_CHARACTERS
-    for one in contents:
-        named = " ".join(part for part in (one.file.kind, one.file.name) if part)
-        if one.text is not None:
-            text = one.text[:left]
+    for content in contents:
+        named = " ".join(part for part in (content.file.kind, content.file.name) if part)
+        if content.text is not None:
+            text = content.text[:left]
             left -= len(text)
-            end = "" if len(text) == len(one.text) else "\n[the rest of the file is left out]"
+            end = "" if len(text) == len(content.text) else "\n[the rest of the file is left out]"
             pieces.append(f"[{named}]\n{text}{end}")
-        elif one.image is None:
-            pieces.append(f"[{named}: {one.trouble}]")
+        elif content.image is None:
+            pieces.append(f"[{named}: {content.trouble}]")
         elif not message.text:
             pieces.append(f"[{named}]")
-    images = tuple(one.file for one in contents if one.image is not None)
+    images = tuple(content.file for content in contents if content.image is not None)
     return replace(message, text="\n\n".join(pieces), files=images)
 
 

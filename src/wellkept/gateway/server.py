@@ -26,22 +26,25 @@ from starlette.responses import Response
 from wellkept import __version__
 from wellkept.agent.offload import offload
 from wellkept.core.errors import KeptError, UsageError
-from wellkept.gateway import answers
-from wellkept.gateway.connections import BACKLOG, limit
-from wellkept.gateway.identity import Gate, is_loopback_address
-from wellkept.gateway.limits import Entrance
+from wellkept.gateway import requests, webhook
+from wellkept.gateway.identity import Gate, is_loopback_address, is_screen
+from wellkept.gateway.limits import BACKLOG, Entrance, limit
 from wellkept.gateway.metrics import MEDIA_TYPE, Metrics
+from wellkept.gateway.proxy import proxy
 from wellkept.gateway.proxy.proxy import Proxy
 from wellkept.gateway.requests import Admin, Reader
-from wellkept.gateway.routes import chat, conversations, home, memory, proxy, skills, v1
+from wellkept.gateway.routes import chat, conversations, home, memory, skills, v1
 from wellkept.gateway.state import platform_messages, tokens
 from wellkept.gateway.streams import run_guarded
 from wellkept.gateway.switchboard import Switchboard
 from wellkept.gateway.turns import INTERRUPT_SECONDS, Turns
-from wellkept.gateway.web import frame
-from wellkept.gateway.web.screens import SCREENS
+from wellkept.gateway.web import agents, forget, frame, sessions, settings, usage
+from wellkept.gateway.web import chat as chat_screen
+from wellkept.gateway.web import home as home_screen
+from wellkept.gateway.web import memory as memory_screen
+from wellkept.gateway.web import providers as providers_screen
+from wellkept.gateway.web import skills as skills_screen
 from wellkept.gateway.webhook import load_platforms
-from wellkept.gateway.webhook import router as hooks
 from wellkept.operations import providers, upkeep
 
 if TYPE_CHECKING:
@@ -60,17 +63,14 @@ IDLE_SECONDS = 60.0
 """How often idle work is considered; it runs if no turn ended within this time."""
 STUCK_SECONDS = 5.0
 """How much longer an orderly stop may take before the process ends at once."""
-_ROUTERS = (
-    memory.router,
-    conversations.router,
-    skills.router,
-    home.router,
-    chat.router,
-    v1.router,
-    proxy.router,
-    hooks,
-    *SCREENS,
-)
+_ROUTERS = tuple(
+    module.router
+    for module in (
+        memory, conversations, skills, home, chat, v1, proxy, webhook, frame, home_screen, memory_screen, sessions,
+        chat_screen, agents, skills_screen, providers_screen, usage, forget, settings,
+    )
+)  # fmt: skip
+"""In the order in which they are matched."""
 
 
 class Address(Struct, frozen=True):
@@ -100,18 +100,18 @@ def build_application(
     tell: Callable[[str], None] = log.info,
 ) -> Entrance:
     """Return the application for a server that listens on `host`; with `answer_mcp` it serves MCP too."""
-    settings = app.settings.serve
+    serving = app.settings.serve
     gate = _open_gate(app, host)
     metrics = Metrics()
-    turns = Turns(metrics, idle_seconds=settings.idle_minutes * 60)
+    turns = Turns(metrics, idle_seconds=serving.idle_minutes * 60)
     switchboard = Switchboard(app, turns, load_platforms(app), tell)
-    forwarder = Proxy(app, turns) if settings.proxy.enabled else None
+    forwarder = Proxy(app, turns) if serving.proxy.enabled else None
 
     async def drain() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(turns.stop, settings.drain_seconds)
+            group.start_soon(turns.stop, serving.drain_seconds)
             if forwarder is not None:
-                group.start_soon(forwarder.stop, settings.drain_seconds)
+                group.start_soon(forwarder.stop, serving.drain_seconds)
 
     @asynccontextmanager
     async def live(_fast: FastAPI) -> AsyncIterator[None]:
@@ -150,16 +150,16 @@ def build_application(
     if answer_mcp is not None:
         _add_mcp(fast, answer_mcp)
     _add_errors(fast)
-    return Entrance(fast, gate, settings, metrics, drain=drain)
+    return Entrance(fast, gate, serving, metrics, drain=drain)
 
 
 def _open_gate(app: App, host: str) -> Gate:
-    settings = app.settings.serve
+    serving = app.settings.serve
     return Gate(
         app,
         is_loopback=is_loopback_address(host),
-        hosts=frozenset(name.lower() for name in settings.hosts),
-        start_token=tokens.ensure_start_token(app) if settings.require_token else tokens.read_start_token(app),
+        hosts=frozenset(name.lower() for name in serving.hosts),
+        start_token=tokens.ensure_start_token(app) if serving.require_token else tokens.read_start_token(app),
     )
 
 
@@ -168,7 +168,7 @@ def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
 
     @fast.get("/healthz", include_in_schema=False)
     async def healthz() -> Response:
-        return answers.json_response({"ok": True, "version": __version__})
+        return requests.json_response({"ok": True, "version": __version__})
 
     @fast.get("/readyz", include_in_schema=False)
     async def readyz() -> Response:
@@ -177,7 +177,7 @@ def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
                 list(unit.execute("SELECT 1"))
 
         await offload(read, reserved=True)
-        return answers.json_response({"ok": True, "turns": turns.running, "uptime": round(time.monotonic() - began)})
+        return requests.json_response({"ok": True, "turns": turns.running, "uptime": round(time.monotonic() - began)})
 
     @fast.head("/api/hello", include_in_schema=False)
     async def hello() -> Response:
@@ -214,7 +214,7 @@ def _add_mcp(fast: FastAPI, answer_mcp: AnswerMcp) -> None:
 
 def _tell(request: Request, told: Response) -> Response:
     """Return a problem in the form that its client expects."""
-    if frame.is_screen(request.url.path) and frame.wants_page(request.headers):
+    if is_screen(request.url.path) and frame.wants_page(request.headers):
         return frame.show_problem(request, json.loads(bytes(told.body)), told.status_code)
     return v1.write_problem(request.url.path, told)
 
@@ -222,20 +222,20 @@ def _tell(request: Request, told: Response) -> Response:
 def _add_errors(fast: FastAPI) -> None:
     async def on_kept(request: Request, error: Exception) -> Response:
         assert isinstance(error, KeptError)
-        return _tell(request, answers.failure(error))
+        return _tell(request, requests.failure(error))
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return _tell(request, answers.invalid_request(error))
+        return _tell(request, requests.invalid_request(error))
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        told = answers.problem(error.status_code, str(error.detail), headers=error.headers)
+        told = requests.problem(error.status_code, str(error.detail), headers=error.headers)
         return _tell(request, told)
 
     async def on_bug(request: Request, error: Exception) -> Response:
         log.error("a request failed unexpectedly", exc_info=error)
-        told = answers.problem(500, "this is a bug in kept", "see the log of the server")
+        told = requests.problem(500, "this is a bug in kept", "see the log of the server")
         return _tell(request, told)
 
     handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
@@ -267,12 +267,12 @@ def bind(host: str, port: int, *, is_exact: bool) -> tuple[socket.socket, Addres
     """Return a bound socket: on this port, or unless `is_exact` on the next free one; raises UsageError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last: OSError | None = None
-    for each in [port] if is_exact or port == 0 else range(port, min(port + PORTS_TRIED, 65_536)):
+    for candidate in [port] if is_exact or port == 0 else range(port, min(port + PORTS_TRIED, 65_536)):
         # with the protocol given, asyncio disables Nagle's algorithm, which would delay every answer by 40 ms
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((host, each))
+            listener.bind((host, candidate))
         except OSError as error:
             listener.close()
             last = error
@@ -283,13 +283,13 @@ def bind(host: str, port: int, *, is_exact: bool) -> tuple[socket.socket, Addres
 
 def refuse_open_address(app: App, host: str) -> None:
     """Raise UsageError for a server that other machines can reach while it asks nobody for a token."""
-    settings = app.settings.serve
+    serving = app.settings.serve
     if not is_loopback_address(host) and not tokens.has_tokens(app):
         raise UsageError(
             f"{host} can be reached from other machines, but no token exists",
             "create one first: kept serve token create --name NAME",
         )
-    if settings.hosts and not settings.require_token and not tokens.has_tokens(app):
+    if serving.hosts and not serving.require_token and not tokens.has_tokens(app):
         raise UsageError(
             "serve.hosts names a server that others can reach, but serve.require_token is off and no token exists",
             "turn it on: kept config set serve.require_token true",
@@ -373,7 +373,7 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop at SIGINT and SIGTERM. uvicorn raises them again, which would end the process before it is closed."""
-        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from wellkept.agent.offload import offload
 from wellkept.core.errors import UsageError
-from wellkept.operations import pages
+from wellkept.operations import memory
 from wellkept.operations.slash_commands import (
     Call,
     LoadedSkill,
@@ -24,7 +24,6 @@ from wellkept.operations.slash_commands import (
 if TYPE_CHECKING:
     from wellkept.agent.agent import Agent
     from wellkept.app import Caller
-    from wellkept.operations.search import SearchAnswer
     from wellkept.operations.slash_commands import Result
 
 COMMANDS = list_commands(Place.PLATFORM)
@@ -79,7 +78,7 @@ async def run_command(caller: Caller, agent: Agent, command: Command) -> str | L
 
 
 def _describe_status(caller: Caller, agent: Agent) -> str:
-    views = pages.show_pages(caller).views
+    views = memory.show_pages(caller).views
     fill = ", ".join(f"{view.target.value} {view.page.percent} %" for view in views if view.page is not None)
     return f"{describe_session(agent)}\nmemory of {caller.user}: {fill}"
 
@@ -92,16 +91,26 @@ def _render(result: Result) -> str:
             return "Nothing was used yet."
         case str():
             return result
-        case pages.PageViews():
+        case memory.PageViews():
             return _render_pages(result)
         case SkillList():
             shown = result.skills[:_MOST_SKILLS]
             return "\n".join(f"/{listed.skill.name}: {listed.skill.description}" for listed in shown)
         case _:
-            return _render_hits(result)
+            from wellkept.sessions.search.occurrences import Marker
+
+            answer = result.profiles[0].conversations
+            marker = Marker(answer.found.terms)
+            lines = []
+            for match in answer.matches:
+                message = match.message.message
+                passage = marker.around(" ".join(marker.show(message).split()), width=_PASSAGE_CHARS)
+                when, title = format_minute(match.message.timestamp), match.session.title or "untitled"
+                lines += [f"**{when}** {title} ({match.session.id})", f"{message.role.value}: {passage}"]
+            return "\n".join(lines) or answer.reason or "Nothing was found."
 
 
-def _render_pages(found: pages.PageViews) -> str:
+def _render_pages(found: memory.PageViews) -> str:
     lines = []
     for view in found.views:
         if view.page is not None:
@@ -112,17 +121,3 @@ def _render_pages(found: pages.PageViews) -> str:
     if found.waiting:
         lines.append(f"{found.waiting} waiting: /memory pending")
     return "\n".join(lines)
-
-
-def _render_hits(found: SearchAnswer) -> str:
-    from wellkept.sessions.search.occurrences import Marker
-
-    answer = found.profiles[0].conversations
-    marker = Marker(answer.found.terms)
-    lines = []
-    for match in answer.matches:
-        message = match.message.message
-        passage = marker.around(" ".join(marker.show(message).split()), width=_PASSAGE_CHARS)
-        when, title = format_minute(match.message.timestamp), match.session.title or "untitled"
-        lines += [f"**{when}** {title} ({match.session.id})", f"{message.role.value}: {passage}"]
-    return "\n".join(lines) or answer.reason or "Nothing was found."

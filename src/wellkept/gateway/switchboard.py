@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from wellkept.core.ids import UserId
     from wellkept.gateway.platforms import Incoming, Platform, Receive
     from wellkept.gateway.state.conversation_keys import Chat
-    from wellkept.gateway.turns import RunningTurn, Slot, Turns
+    from wellkept.gateway.turns import Slot, Turns
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,10 @@ class Switchboard:
             case PlatformMessage():
                 return await self._receive_message(platform, incoming)
             case Stopped():
-                await self._press_stop(platform, incoming)
+                user = await offload(pairing.find_user, self._app.caller(), platform.name, incoming.chat.user)
+                key = conversation_keys.build_key(incoming.chat)
+                if user is not None and self._running.get((user, key)) == incoming.delivery:
+                    self._turns.interrupt(user, key)
             case Moved(before, after):
                 await offload(conversation_keys.move_chat, self._app.caller(), platform.name, before, after)
             case _:
@@ -168,7 +171,8 @@ class Switchboard:
             return None
         command = read_command(message.text)
         if command is not None and command.name == "stop":
-            return await self._stop_turn(platform, caller, message)
+            is_stopped = self._turns.interrupt(caller.user, conversation_keys.build_key(message.chat))
+            return self._answer_at_once(platform, Reply(message, "Stopped." if is_stopped else "Nothing is running."))
         entry, is_new = await offload(platform_messages.accept_message, caller, message)
         if is_new:
             self._begin(platform, entry)
@@ -202,22 +206,12 @@ class Switchboard:
         text = _PAIRING.format(code=code) if code is not None else ""
         return self._answer_at_once(platform, Reply(message, text, is_paired=False))
 
-    async def _stop_turn(self, platform: Platform, caller: Caller, message: PlatformMessage) -> Reply | None:
-        is_stopped = self._turns.interrupt(caller.user, conversation_keys.build_key(message.chat))
-        return self._answer_at_once(platform, Reply(message, "Stopped." if is_stopped else "Nothing is running."))
-
     def _answer_at_once(self, platform: Platform, reply: Reply) -> Reply | None:
         if not platform.sends:
             return reply
         if reply.text:
             self._start(self._try_to_send, platform, reply)
         return None
-
-    async def _press_stop(self, platform: Platform, stopped: Stopped) -> None:
-        user = await offload(pairing.find_user, self._app.caller(), platform.name, stopped.chat.user)
-        key = conversation_keys.build_key(stopped.chat)
-        if user is not None and self._running.get((user, key)) == stopped.delivery:
-            self._turns.interrupt(user, key)
 
     async def _try_to_send(self, platform: Platform, reply: Reply) -> None:
         try:
@@ -236,8 +230,8 @@ class Switchboard:
             # the request that stored it has not begun to answer, or has ended since this entry was read
             await anyio.sleep(_LOOK_SECONDS)
             message = entry.message
-            found = await offload(platform_messages.find_entry, caller, message.chat.platform, message.delivery)
-            entry = entry if found is None else replace(found, message=message)
+            latest = await offload(platform_messages.find_entry, caller, message.chat.platform, message.delivery)
+            entry = entry if latest is None else replace(latest, message=message)
         await job.done.wait()
         if job.error is not None:
             raise job.error
@@ -262,19 +256,15 @@ class Switchboard:
         caller, job = self._caller(key[0], self._waiting[key][0][2].entry.message.chat), None
         try:
             async with self._turns.hold(caller, key[1]):
-                job = self._take_first(key)
+                _, _, job = heapq.heappop(self._waiting[key])
+                if not self._waiting[key]:
+                    del self._waiting[key]
                 await self._answer_job(caller, key, job)
             await self._send_job(caller, key[1], job)
         finally:
             if job is not None:
                 job.done.set()
                 self._jobs.pop(job.entry.name, None)
-
-    def _take_first(self, key: tuple[UserId, str]) -> _Job:
-        _, _, job = heapq.heappop(self._waiting[key])
-        if not self._waiting[key]:
-            del self._waiting[key]
-        return job
 
     async def _answer_job(self, caller: Caller, key: tuple[UserId, str], job: _Job) -> None:
         """Answer a message; an answer that was stored before a crash is kept."""
@@ -339,11 +329,11 @@ class Switchboard:
         await job.wait_for_parts()
         job.entry = await offload(platform_messages.begin_message, caller, job.entry)
         key = conversation_keys.build_key(job.entry.message.chat)
-        found = await offload(conversation_keys.find_session, caller, key)
-        resume, chat = None if found is None else found.session_id, describe_chat(job.entry.message, key)
+        session = await offload(conversation_keys.find_session, caller, key)
+        resume, chat = None if session is None else session.session_id, describe_chat(job.entry.message, key)
         wanted = Wanted(key, resume=resume, platform=job.platform.name, chat=chat)
         async with self._turns.slot(caller, wanted, fence=fence) as slot:
-            is_due = found is not None and self._is_due(found.last_used)
+            is_due = session is not None and self._is_due(session.last_used)
             text = await self._respond(caller, job, slot, is_due=is_due)
             session_id = slot.agent.session.id
         await offload(conversation_keys.set_session, caller, key, session_id)
@@ -380,7 +370,7 @@ class Switchboard:
                 return answered
         contents = await job.platform.read_files(job.entry.message)
         message = join_files(job.entry.message, contents)
-        text, images = name_speaker(message), [one.image for one in contents if one.image is not None]
+        text, images = name_speaker(message), [content.image for content in contents if content.image is not None]
         source = find_message_source(message, contents)
         # recorded before the turn begins: after a crash the message is looked up in this session
         key, session_id = conversation_keys.build_key(message.chat), slot.agent.session.id
@@ -390,19 +380,15 @@ class Switchboard:
         async with self._turns.stream(
             slot, lambda agent: agent.turn(text, images, loaded=loaded, source=source)
         ) as turn:
-            await self._show_drafts(job.platform, self._reply(caller, job, ""), turn)
+            draft = Draft(job.platform, self._reply(caller, job, ""))
+            async with anyio.create_task_group() as group:
+                if job.platform.draft_seconds is not None:
+                    group.start_soon(draft.keep_showing, job.platform.draft_seconds)
+                async for event in turn.events:
+                    if isinstance(event, TextStreamed):
+                        draft.text += event.text
+                    elif isinstance(event, ToolStarted):  # the answer is what the model says after its last call
+                        draft.text = ""
+                draft.done.set()
         answer = turn.result()
         return answer.text or ("Stopped." if answer.interrupted else "(no answer)")
-
-    async def _show_drafts(self, platform: Platform, reply: Reply, turn: RunningTurn) -> None:
-        """Follow a turn to its end, and show the growing answer meanwhile."""
-        draft = Draft(platform, reply)
-        async with anyio.create_task_group() as group:
-            if platform.draft_seconds is not None:
-                group.start_soon(draft.keep_showing, platform.draft_seconds)
-            async for event in turn.events:
-                if isinstance(event, TextStreamed):
-                    draft.text += event.text
-                elif isinstance(event, ToolStarted):  # the answer is what the model says after its last call
-                    draft.text = ""
-            draft.done.set()

@@ -217,7 +217,11 @@ class Turns:
         Yields a number that changes when another host has answered in between.
         """
         lease = conversation_keys.open_turn(caller, key, self._name)
-        await _take(lease)
+        deadline = time.monotonic() + LEAD_SECONDS
+        while not await offload(lease.take):
+            if time.monotonic() > deadline:
+                raise Busy("another process is still answering in this conversation", "try again in a moment")
+            await anyio.sleep(LOOK_SECONDS)
         stop = anyio.Event()
         if self._background is not None:
             self._background.start_soon(run_guarded, "renewing a lease", partial(_renew, lease, stop))
@@ -259,7 +263,9 @@ class Turns:
             )
             if slot is None or is_other or slot.fence != fence or slot.scopes != caller.scopes:
                 await self._close(name)
-                slot = await self._open(caller, wanted)
+                relay = Relay()
+                agent = await offload(open_agent, caller, wanted, relay)
+                slot = Slot(agent, relay, scopes=caller.scopes)
                 slot.fence = fence
                 self._slots[name] = slot
             self._slots.move_to_end(name)
@@ -282,11 +288,6 @@ class Turns:
             if name is None:
                 return
             await self._close(name)
-
-    async def _open(self, caller: Caller, wanted: Wanted) -> Slot:
-        relay = Relay()
-        agent = await offload(open_agent, caller, wanted, relay)
-        return Slot(agent, relay, scopes=caller.scopes)
 
     @asynccontextmanager
     async def stream(self, slot: Slot, run: Callable[[Agent], Awaitable[Answer]]) -> AsyncIterator[RunningTurn]:
@@ -337,15 +338,6 @@ class Turns:
             return
 
         self._background.start_soon(run_guarded, "the work after a turn", agent.after_turn)
-
-
-async def _take(lease: TurnLease) -> None:
-    """Take a lease as soon as no other host has it."""
-    deadline = time.monotonic() + LEAD_SECONDS
-    while not await offload(lease.take):
-        if time.monotonic() > deadline:
-            raise Busy("another process is still answering in this conversation", "try again in a moment")
-        await anyio.sleep(LOOK_SECONDS)
 
 
 async def _renew(lease: TurnLease, stop: anyio.Event) -> None:

@@ -22,9 +22,9 @@ from starlette.responses import Response
 from wellkept.core.errors import ConfigError
 from wellkept.core.text import JSON, dumps
 from wellkept.core.values import hide
-from wellkept.gateway.answers import json_response
 from wellkept.gateway.identity import Unauthorized
 from wellkept.gateway.platforms import HookAnswer, HookRequest, Undelivered, check_fields, read_secret
+from wellkept.gateway.requests import json_response
 from wellkept.gateway.state.conversation_keys import Chat
 from wellkept.gateway.state.platform_messages import PlatformMessage
 
@@ -106,11 +106,13 @@ class Webhook(Struct):
         """Return the message of a delivery; raises Unauthorized or RequestValidationError."""
         check_signature(self.secret, headers, body, now=now)
         try:
-            found = _reader().validate_json(body)
+            message = _reader().validate_json(body)
         except ValidationError as error:
-            raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from error
-        chat = Chat(self.name, found.chat_type, found.chat, found.thread, found.user)
-        return PlatformMessage(found.id, found.text, chat, found.user_name, chat_name=found.chat_name)
+            raise RequestValidationError(
+                [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
+            ) from error
+        chat = Chat(self.name, message.chat_type, message.chat, message.thread, message.user)
+        return PlatformMessage(message.id, message.text, chat, message.user_name, chat_name=message.chat_name)
 
     async def take_request(self, request: HookRequest, receive: Receive) -> HookAnswer:
         """Handle a signed delivery."""

@@ -1,4 +1,4 @@
-"""Dates as people write them ("last week", "in March", "vor 3 Tagen"), and the spans of time that they mean."""
+"""Dates as people write them ("last week", "in March", "vor 3 Tagen"), and the time spans that they mean."""
 
 import math
 import re
@@ -67,9 +67,9 @@ def _translate(text: str, depth: int) -> str | None:
         rest = groups.get("rest") or groups.get("before")
         if rest is None:
             return rule.english(groups)
-        said = _translate(rest, depth - 1) if depth else None
-        if said is not None:
-            return f"{rule.said} {said}".strip()
+        english = _translate(rest, depth - 1) if depth else None
+        if english is not None:
+            return f"{rule.said} {english}".strip()
     return None
 
 
@@ -226,20 +226,14 @@ def _full(match: re.Match[str], now: datetime) -> Span | None:
         return _days(datetime(int(match["year"]), month, day, tzinfo=UTC), 1)
     year = now.year if (month, day) <= (now.month, now.day) else now.year - 1
     if (month, day) == (2, 29):
-        year = next(leap for leap in range(year, year - 9, -1) if _is_leap(leap))
+        year = next(leap for leap in range(year, year - 9, -1) if leap % 4 == 0 and (leap % 100 or leap % 400 == 0))
     return _days(datetime(year, month, day, tzinfo=UTC), 1)
 
 
-def _is_leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-
-
-def _month_year(match: re.Match[str], _now: datetime) -> Span | None:
-    return _month_span(int(match["year"]), _MONTH_NUMBERS[match["month"]])
-
-
-def _month_alone(match: re.Match[str], now: datetime) -> Span | None:
-    month = _MONTH_NUMBERS[match["month"]]
+def _read_month(match: re.Match[str], now: datetime) -> Span | None:
+    month, year = _MONTH_NUMBERS[match["month"]], match.groupdict().get("year")
+    if year is not None:
+        return _month_span(int(year), month)
     return _month_span(now.year if month <= now.month else now.year - 1, month)
 
 
@@ -248,19 +242,17 @@ def _year_alone(match: re.Match[str], _now: datetime) -> Span | None:
     return Span(datetime(year, 1, 1, tzinfo=UTC).timestamp(), datetime(year + 1, 1, 1, tzinfo=UTC).timestamp())
 
 
+def _read_count(match: re.Match[str]) -> int:
+    word = match["count"]
+    return int(word) if word.isdigit() else _NUMBERS[word]
+
+
 def _ago(match: re.Match[str], now: datetime) -> Span | None:
-    word = match["count"]
-    count = int(word) if word.isdigit() else _NUMBERS[word]
-    unit = match["unit"]
-    start = _midnight(now) - timedelta(days=count * _UNIT_DAYS[unit])
-    return _days(start, _UNIT_DAYS[unit] if unit != "day" else 1)
-
-
-def _moments_ago(match: re.Match[str], now: datetime) -> Span | None:
-    word = match["count"]
-    count = int(word) if word.isdigit() else _NUMBERS[word]
-    start = now - timedelta(minutes=count * (60 if match["unit"] == "hour" else 1))
-    return Span(start.timestamp(), start.timestamp() + 60.0)
+    count, unit = _read_count(match), match["unit"]
+    if unit in {"hour", "minute"}:
+        start = now - timedelta(minutes=count * (60 if unit == "hour" else 1))
+        return Span(start.timestamp(), start.timestamp() + 60.0)
+    return _days(_midnight(now) - timedelta(days=count * _UNIT_DAYS[unit]), _UNIT_DAYS[unit])
 
 
 def _relative_unit(match: re.Match[str], now: datetime) -> Span | None:
@@ -282,9 +274,7 @@ def _relative_unit(match: re.Match[str], now: datetime) -> Span | None:
 
 
 def _last_many(match: re.Match[str], now: datetime) -> Span | None:
-    word = match["count"]
-    count = int(word) if word.isdigit() else _NUMBERS[word]
-    start = _midnight(now) - timedelta(days=count * _UNIT_DAYS[match["unit"]])
+    start = _midnight(now) - timedelta(days=_read_count(match) * _UNIT_DAYS[match["unit"]])
     return Span(start.timestamp(), now.timestamp())
 
 
@@ -320,6 +310,7 @@ def _season(match: re.Match[str], now: datetime) -> Span | None:
 
 
 _Reader = Callable[[re.Match[str], datetime], Span | None]
+# the order decides between readers of equally long phrases: the more specific ones come first
 _ALWAYS: tuple[tuple[str, _Reader], ...] = (
     (
         rf"{_YEAR}[-/](?P<m>\d\d?)(?:[-/](?P<d>\d\d?)(?:[t ](?P<hour>\d\d):(?P<minute>\d\d)(?::\d\d(?:\.\d+)?)?z?)?)?",
@@ -332,7 +323,7 @@ _ALWAYS: tuple[tuple[str, _Reader], ...] = (
     (rf"{_DAY}(?: of)? {_MONTH},? {_YEAR}", _full),
     (rf"{_MONTH} {_DAY}(?:,? {_YEAR})?", _full),
     (rf"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?(?: of)? {_MONTH}(?P<year>(?!))?", _full),
-    (rf"{_MONTH},? (?:of )?{_YEAR}", _month_year),
+    (rf"{_MONTH},? (?:of )?{_YEAR}", _read_month),
     (rf"{_COUNT} {_UNIT} ago", _ago),
     (rf"(?:in |over |during )?(?:the )?(?:last|past) {_COUNT} {_UNIT}", _last_many),
     (r"(?P<which>last|this|previous) (?P<unit>day|week|month|year)", _relative_unit),
@@ -343,16 +334,16 @@ _ALWAYS: tuple[tuple[str, _Reader], ...] = (
     (r"(?P<which>last|this|(?:on|over|at) the) weekend", _weekend),
     (rf"(?P<name>{'|'.join(_NAMED_DAYS)})(?: (?:morning|noon|afternoon|evening|night))?", _named_day),
     (rf"(?:(?P<which>last|this|in(?: the)?) (?P<season>{'|'.join(_SEASONS)})(?: of)?(?: {_YEAR})?)", _season),
-    (rf"(?:in|during|since|until|last|this|early|late|mid|by) {_MONTH}", _month_alone),
+    (rf"(?:in|during|since|until|last|this|early|late|mid|by) {_MONTH}", _read_month),
     (rf"(?:in|during|since|of|until|by) {_YEAR}", _year_alone),
 )
 _ALONE: tuple[tuple[str, _Reader], ...] = (
     (_DAY_AND_MONTH, _full),
-    (_MONTH, _month_alone),
+    (_MONTH, _read_month),
     (_YEAR, _year_alone),
     (_WEEKDAY, _weekday),
     (r"now", lambda _match, now: _days(_midnight(now), 1)),
-    (rf"{_COUNT} (?P<unit>hour|minute)s? ago", _moments_ago),
+    (rf"{_COUNT} (?P<unit>hour|minute)s? ago", _ago),
 )
 _PREPOSITION = r"^(?:in|on|at|during|since|from|until|by|after|before) (?:the )?"
 _ANCHORS = frozenset(
@@ -364,21 +355,15 @@ _ANCHORS = frozenset(
 
 
 @cache
-def _readers() -> tuple[tuple[re.Pattern[str], _Reader], ...]:
-    """Return the expressions for dates inside a text; compiled for the first text that may contain one."""
-    return tuple((_compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)
-
-
-@cache
-def _whole_readers() -> tuple[tuple[re.Pattern[str], _Reader], ...]:
-    """Return the expressions for a text that is only a date; compiled when a filter is first parsed."""
-    return tuple((_compile(pattern), reader) for pattern, reader in _ALWAYS + _ALONE)
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    """Compile an expression in which BEFORE stands for the words before a day, in any of the languages."""
-    words = [*_BEFORE_DAY.split(), *join_words("before_day")]
-    return re.compile(pattern.replace("BEFORE", "|".join(words)))
+def _readers(*, is_whole: bool) -> tuple[tuple[re.Pattern[str], _Reader], ...]:
+    """Return the expressions for a text that is only a date, or for dates inside a text; compiled at first need."""
+    # BEFORE stands for the words before a day, in any of the languages
+    before = "|".join((*_BEFORE_DAY.split(), *join_words("before_day")))
+    rows = _ALWAYS + _ALONE if is_whole else _ALWAYS
+    frame = "{}" if is_whole else r"(?<!\w){}(?!\w)"
+    return tuple(
+        (re.compile(frame.replace("{}", pattern.replace("BEFORE", before))), reader) for pattern, reader in rows
+    )
 
 
 def _read(match: re.Match[str], reader: _Reader, now: datetime) -> Span | None:
@@ -399,9 +384,9 @@ def parse_date(text: str, now: float) -> Span | None:
     """
     folded = " ".join(text.lower().split())
     for words in (folded, re.sub(_PREPOSITION, "", folded)):
-        for pattern, reader in _whole_readers():
-            found = pattern.fullmatch(words)
-            span = _read(found, reader, _at(now)) if found is not None else None
+        for pattern, reader in _readers(is_whole=True):
+            match = pattern.fullmatch(words)
+            span = _read(match, reader, _at(now)) if match is not None else None
             if span is not None:
                 return span
     return None
@@ -438,11 +423,11 @@ def may_hold_date(text: str) -> bool:
 def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
     """Return the dates mentioned in a question in any of the known languages, each with its words."""
     folded = text.lower()
-    read = _read_phrases(folded, now)
+    phrases = _read_phrases(folded, now)
     # the longest wins: "3. April 2024" is a day, though "April 2024" is a month; then the first reader
-    read.sort(key=lambda one: one[0] - one[1])
+    phrases.sort(key=lambda phrase: phrase[0] - phrase[1])
     chosen: list[tuple[int, int, Span]] = []
-    for start, end, span in read:
+    for start, end, span in phrases:
         if span is not None and all(end <= other or start >= last for other, last, _ in chosen):
             chosen.append((start, end, span))
     return tuple((span, folded[start:end]) for start, end, span in chosen)
@@ -451,19 +436,21 @@ def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
 def find_impossible_date(text: str, now: float) -> str | None:
     """Return words that look like a date but name no existing day, such as "31 February", or None."""
     folded = text.lower()
-    known = [said for _, said in find_dates(text, now)]
+    dates = [phrase for _, phrase in find_dates(text, now)]
     missing = [folded[start:end] for start, end, span in _read_phrases(folded, now) if span is None]
-    return next((said for said in missing if not any(one in said or said in one for one in known)), None)
+    return next((phrase for phrase in missing if not any(date in phrase or phrase in date for date in dates)), None)
 
 
 def _read_phrases(folded: str, now: float) -> list[tuple[int, int, Span | None]]:
     """Return start, end and span of every phrase that looks like a date; the span is None if no such day exists."""
     languages = [language for language in list_dated_languages() if _anchor(language).search(folded)]
-    read = [(start, end, parse_date(english, now)) for start, end, english in find_phrases(folded, languages)]
+    phrases = [(start, end, parse_date(english, now)) for start, end, english in find_phrases(folded, languages)]
     if _may_hold_english_date(folded):
-        for pattern, reader in _readers():
-            read += [(match.start(), match.end(), _read(match, reader, _at(now))) for match in pattern.finditer(folded)]
-    return read
+        for pattern, reader in _readers(is_whole=False):
+            phrases += [
+                (match.start(), match.end(), _read(match, reader, _at(now))) for match in pattern.finditer(folded)
+            ]
+    return phrases
 
 
 def parse_moment(text: str, *, now: float) -> float | None:
@@ -480,7 +467,12 @@ def parse_moment(text: str, *, now: float) -> float | None:
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError):
-        return _parse_words(text, now)
+        pass
+    english = translate_date(text)
+    span = parse_span(english, now=now)
+    if span is None:
+        return None
+    return span.end if english.strip().lower().startswith(_END) else span.start
 
 
 def _parse_number(text: str) -> float | None:
@@ -490,14 +482,6 @@ def _parse_number(text: str) -> float | None:
         return None
     is_year = len(text.strip()) == 4 and text.strip().isdigit()
     return seconds if math.isfinite(seconds) and "_" not in text and not is_year else None
-
-
-def _parse_words(text: str, now: float) -> float | None:
-    english = translate_date(text)
-    span = parse_span(english, now=now)
-    if span is None:
-        return None
-    return span.end if english.strip().lower().startswith(_END) else span.start
 
 
 def parse_span(text: str, *, now: float) -> Span | None:
@@ -514,7 +498,7 @@ def find_spans(text: str, *, now: float) -> tuple[tuple[Span, str], ...]:
     if not may_hold_date(text):
         return ()  # most queries name no time, and reading the local time zone is slow
     try:
-        return tuple((_localize(span), said) for span, said in find_dates(text, _wall_clock(now)))
+        return tuple((_localize(span), phrase) for span, phrase in find_dates(text, _wall_clock(now)))
     except (ValueError, OverflowError, OSError):
         return ()
 

@@ -1,8 +1,8 @@
 """A language: the words, dates, expressions and replies of its folder, each file read when it is first needed.
 
 Every folder beside this module is a language: `words.txt` has its words by kind, `dates.txt` its dates, `search.toml`
-how its questions and corrections read, `assistant.toml` what the assistant without a model understands and says,
-`forms.txt` irregular forms of words. Each file is optional except `words.txt`.
+how its questions read, `facts.toml` how it tells that something changed, `assistant.toml` what the assistant without a
+model understands and says, `forms.txt` irregular forms of words. Each file is optional except `words.txt`.
 """
 
 import math
@@ -32,6 +32,15 @@ _KANA: Final = expression("[\u3040-\u30ff\uac00-\ud7af]")
 """Kana and Hangul: a text with them is Japanese or Korean, although it may have Chinese characters too."""
 _HAN_SHARE: Final = 0.3
 """The share of Chinese characters from which a text is Chinese; names and code in it are not."""
+_LEAST_LEAD: Final = 0.1
+"""Two languages whose scores are closer than this cannot be told apart."""
+_USUAL_SHARE: Final = 0.5
+"""The language of the conversation is kept if its score is at least this share of the best one."""
+_LEAST_TRIPLES: Final = 500
+"""Fewer trigrams do not characterise a spelling; tables with replies have thousands."""
+_LEAST_SHARE: Final = 0.15
+"""Fewer known words than this share of a text are names or chance."""
+_MARKERS: Final = 3
 
 
 class Token(Struct, frozen=True):
@@ -100,6 +109,11 @@ class Language:
     def search(self) -> Mapping[str, Any]:
         """The tables of `search.toml`."""
         return self._read_tables("search.toml")
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """The expressions of `facts.toml`."""
+        return self._read_tables("facts.toml")
 
     @cached_property
     def table(self) -> Mapping[str, Any]:
@@ -241,17 +255,21 @@ def join_words(kind: str) -> frozenset[str]:
 
 
 def join_expressions(table: str, name: str, *, file: str = "search", is_spaced: bool | None = None) -> str:
-    """Return one expression for what all languages, or those with or without spaces, have under a name of a table."""
+    """Return one expression for what all languages, or those with or without spaces, have under a name of a table.
+
+    Without a table the name stands by itself in its file.
+    """
     chosen = (language for language in list_languages() if is_spaced in {None, language.is_spaced})
-    tables = (language.search if file == "search" else language.table for language in chosen)
-    rows = (str(rows[name]) for tables in tables if name in (rows := tables.get(table, {})))
+    files = ({"search": one.search, "facts": one.facts, "assistant": one.table}[file] for one in chosen)
+    tables = (tables.get(table, {}) if table else tables for tables in files)
+    rows = (str(rows[name]) for rows in tables if name in rows)
     return "|".join(rows) or _NEVER
 
 
 def detect(text: str, usual: str | None = None) -> str | None:
-    """Return the code of the language of a text; None if it is undecidable, or another language.
+    """Return the code of the language of a text; None if it is undecidable, or a language without a folder.
 
-    `usual` is the language of the conversation so far, which is preferred if the text may be in it.
+    `usual` is the language of the conversation so far; it is kept if the text may be in it.
     """
     beginning = text[:READ_CHARS]
     if _KANA.search(beginning):
@@ -263,7 +281,7 @@ def detect(text: str, usual: str | None = None) -> str | None:
         return next(language.code for language in list_languages() if not language.is_spaced)
     languages = {language.code: language for language in list_languages() if language.is_spaced}
     weights = dict.fromkeys(languages, 0.0)
-    known = {
+    evidence = {
         code: float(sum(map(folded.count, language.list_words("letters")))) for code, language in languages.items()
     }
     for word in words:
@@ -273,16 +291,16 @@ def detect(text: str, usual: str | None = None) -> str | None:
             code for code, language in languages.items() if strip_accents(word) in language.vocabulary
         ]
         for code in speaking:
-            known[code] += (1.0 if spelled else 0.5) / len(speaking)
+            evidence[code] += (1.0 if spelled else 0.5) / len(speaking)
         if not speaking:
             shares = _compare_spelling(word, list(languages.values()))
             weights = {code: weights[code] + share for code, share in shares.items()}
-    weights = {code: weight + known[code] for code, weight in weights.items()}
+    weights = {code: weight + evidence[code] for code, weight in weights.items()}
     best = max(weights, key=lambda code: weights[code])
-    if usual in weights and weights[usual] >= _USUAL_SHARE * weights[best] and known[usual]:
+    if usual in weights and weights[usual] >= _USUAL_SHARE * weights[best] and evidence[usual]:
         return usual
     is_clear = weights[best] > max(weights[code] for code in weights if code != best) + _LEAST_LEAD
-    return best if is_clear and known[best] and weights[best] > _LEAST_SHARE * len(words) else None
+    return best if is_clear and evidence[best] and weights[best] > _LEAST_SHARE * len(words) else None
 
 
 def _compare_spelling(word: str, languages: Sequence[Language]) -> dict[str, float]:
@@ -299,17 +317,6 @@ def _compare_spelling(word: str, languages: Sequence[Language]) -> dict[str, flo
     return {language.code: 0.5 * fits.get(language.code, 0.0) / whole for language in languages}
 
 
-_LEAST_LEAD: Final = 0.1
-"""Two languages whose scores are closer than this cannot be told apart."""
-_USUAL_SHARE: Final = 0.5
-"""The language of the conversation is kept if its score is at least this share of the best one."""
-_LEAST_TRIPLES: Final = 500
-"""Fewer trigrams do not characterise a spelling; tables with replies have thousands."""
-_LEAST_SHARE: Final = 0.15
-"""Fewer known words than this share of a text are names or chance."""
-
-
-_MARKERS: Final = 3
 STOP_WORDS: Final = frozenset(find_language("en").list_words("stop"))
 """The English stop words; `stop_words` adds those of the language of a question."""
 
@@ -322,7 +329,7 @@ def list_other_words() -> Mapping[str, tuple[str, ...]]:
 
 
 def list_pairs(code: str, kind: str) -> list[tuple[str, str]]:
-    """Return the words of a kind that maps one text to another, of a language with or without a folder."""
+    """Return the words of a kind that maps one text to another; the language need not have a folder."""
     own = next((language for language in list_languages() if language.code == code), None)
     return split_mappings(list_other_words().get(f"{code} {kind}", ())) if own is None else own.list_pairs(kind)
 
@@ -334,18 +341,18 @@ def list_dropped_words() -> frozenset[str]:
 
 
 @cache
-def _list_telling() -> Mapping[str, tuple[str, ...]]:
-    """Return the stop words that tell a language, in the order of its list; ambiguous ones are left out.
+def _list_indicators() -> Mapping[str, tuple[str, ...]]:
+    """Return the stop words by which each language is recognised, in the order of its list, without ambiguous ones.
 
-    Of languages that are as likely the first one here counts.
+    Where a text fits several languages equally, the first one here is chosen.
     """
     ranked = {}
     for language in list_languages():
         if words := language.list_words("stop"):
             ranked[language.code != "en", language.list_words("rank") or ("9",), language.code] = words
-    telling = {code: ranked[first, rank, code] for first, rank, code in sorted(ranked)}
-    others = {code: words for code, words in list_other_words().items() if " " not in code and code not in telling}
-    return telling | others
+    indicators = {code: ranked[first, rank, code] for first, rank, code in sorted(ranked)}
+    others = {code: words for code, words in list_other_words().items() if " " not in code and code not in indicators}
+    return indicators | others
 
 
 @cache
@@ -355,20 +362,20 @@ def stop_words_by_language() -> Mapping[str, frozenset[str]]:
     others = list_other_words()
     return {
         code: own.get(code) or frozenset((*words, *others.get(f"{code} ambiguous", ())))
-        for code, words in _list_telling().items()
+        for code, words in _list_indicators().items()
     }
 
 
 def list_markers(code: str) -> Sequence[str]:
     """Return words by which texts in a language are recognised: common ones that no other language has."""
-    return _list_telling()[code][:_MARKERS]
+    return _list_indicators()[code][:_MARKERS]
 
 
 @cache
-def _find_telling() -> tuple[Mapping[str, Sequence[str]], frozenset[str]]:
-    """Return the languages other than English that each word tells, and the words that English lacks."""
+def _index_indicators() -> tuple[Mapping[str, Sequence[str]], frozenset[str]]:
+    """Return the languages other than English that each stop word indicates, and the words that are not English."""
     codes: dict[str, list[str]] = {}
-    for code, words in _list_telling().items():
+    for code, words in _list_indicators().items():
         for word in words if code != "en" else ():
             codes.setdefault(word, []).append(code)
     return codes, frozenset(codes) - STOP_WORDS
@@ -386,7 +393,7 @@ def find_languages(words: Sequence[str]) -> list[str]:
     "war", "die" and "sin" are stop words in one language and nouns in another. A language other than English
     therefore counts only if the question contains at least two of its stop words, and more than English ones.
     """
-    languages, distinct = _find_telling()
+    languages, distinct = _index_indicators()
     if distinct.isdisjoint(words):  # most questions are in English: no other language can then have more of the words
         return []
     hits: dict[str, int] = {}
@@ -394,5 +401,5 @@ def find_languages(words: Sequence[str]) -> list[str]:
         for code in languages.get(word, ()):
             hits[code] = hits.get(code, 0) + 1
     least = max(2, 1 + sum(map(STOP_WORDS.__contains__, words)))
-    likely = [code for code in _list_telling() if hits.get(code, 0) >= least]
+    likely = [code for code in _list_indicators() if hits.get(code, 0) >= least]
     return sorted(likely, key=hits.__getitem__, reverse=True)

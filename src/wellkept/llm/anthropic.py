@@ -20,8 +20,7 @@ from wellkept.core.messages import (
 )
 from wellkept.core.text import dumps
 from wellkept.llm.endpoints import Sending
-from wellkept.llm.sdk import PartialAnswer, SdkModel
-from wellkept.llm.wire import PartialCall, WireMessage, merge_neighbours, parse_arguments
+from wellkept.llm.sdk import PartialAnswer, PartialCall, SdkModel, WireMessage, merge_neighbours, parse_arguments
 
 VENDOR_HOST = "api.anthropic.com"
 
@@ -100,28 +99,19 @@ def messages(history: Sequence[Message]) -> list[WireMessage]:
 def _message(message: Message) -> WireMessage:
     match message.role:
         case Role.TOOL:
-            return {"role": "user", "content": [_result(message)]}
+            result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id or ""}
+            if parts := _parts(message.content):
+                result["content"] = parts
+            return {"role": "user", "content": [result]}
         case Role.ASSISTANT:
             calls = [
-                {
-                    "type": "tool_use",
-                    "id": call.id,
-                    "name": call.name,
-                    "input": parse_arguments(call.arguments),
-                }
+                {"type": "tool_use", "id": call.id, "name": call.name, "input": parse_arguments(call.arguments)}
                 for call in message.tool_calls
             ]
             spoken = [*thinking_blocks(message), *_parts(message.content)]
             return {"role": "assistant", "content": [*spoken, *calls]}
         case _:
             return {"role": "user", "content": _parts(message.content)}
-
-
-def _result(message: Message) -> dict[str, Any]:
-    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id or ""}
-    if parts := _parts(message.content):
-        result["content"] = parts
-    return result
 
 
 def _parts(content: str | tuple[Part, ...]) -> list[dict[str, Any]]:

@@ -12,9 +12,8 @@ from wellkept.core.errors import ModelRefused
 from wellkept.core.installation import name_install
 from wellkept.core.messages import ChatRequest, Delta
 from wellkept.llm.endpoints import Endpoint, Sending
-from wellkept.llm.failures import Failure, as_error, empty_answer_error, interrupted_error
 from wellkept.llm.openai import Answer, build_body
-from wellkept.llm.sdk import calls_so_far
+from wellkept.llm.sdk import Failure, as_error, calls_so_far, empty_answer_error, interrupted_error
 
 DEFAULT_CONTEXT_LENGTH = 8_192
 """The context window to allocate unless `model.context_length` is set."""
@@ -47,7 +46,11 @@ class LocalModel:
         answer = Answer()
         try:
             while (chunk := await chunks.get()) is not None:
-                self._check(chunk)
+                error = chunk.get("error") if isinstance(chunk, dict) else None
+                if isinstance(error, dict):
+                    kinds = frozenset({str(error.get("type"))})
+                    failure = Failure(error.get("code"), kinds, str(error.get("message")))
+                    raise as_error(failure, self._endpoint, model=self.name)
                 for delta in answer.take(chunk):
                     yield delta
         finally:
@@ -69,13 +72,6 @@ class LocalModel:
             self._load_once().handle_chat_completions(wired, receive)
         except (ValueError, RuntimeError) as error:
             raise as_error(Failure(400, message=str(error)), self._endpoint, model=self.name) from error
-
-    def _check(self, chunk: Any) -> None:
-        error = chunk.get("error") if isinstance(chunk, dict) else None
-        if isinstance(error, dict):
-            kinds = frozenset({str(error.get("type"))})
-            failure = Failure(error.get("code"), kinds, str(error.get("message")))
-            raise as_error(failure, self._endpoint, model=self.name)
 
     def _load_once(self) -> Any:
         with self._lock:

@@ -1,9 +1,8 @@
 """Chooses and builds the models: chat, auxiliary tasks, fallbacks, prompt caching."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
 
 from msgspec import Struct, field
 
@@ -28,14 +27,13 @@ from wellkept.llm.endpoints import (
     window_at,
     window_behind,
 )
+from wellkept.llm.prompt_caching import Caching, apply_cache_markers, caching_for
 from wellkept.llm.retry import AuxiliaryModel, RetryingModel, RetryPolicy
 from wellkept.llm.sdk import Marks, SdkModel, preload
 from wellkept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
-from wellkept.llm.wire import WireMessage
 
 UNKNOWN_LOCAL_WINDOW = 32_768
 """Assumed for a local server that does not report its context window."""
-_KNOWN_HOSTS = {"api.anthropic.com": "Anthropic", "openrouter.ai": "OpenRouter"}
 
 
 Probe = Callable[[], Mapping[str, list[str] | None]]
@@ -135,47 +133,6 @@ def _offer_gguf(settings: ModelSettings) -> Offer:
     return Offer(f"{LOCAL}/{path}", True, "`model.local_path` names it")
 
 
-class MarksMessages(Protocol):
-    """Adds cache markers to a copy of the messages; implemented in the prompt package."""
-
-    def __call__(self, messages: Sequence[WireMessage], *, ttl: Literal["5m", "1h"], native: bool) -> list[WireMessage]:
-        """Return the marked copy."""
-        ...
-
-
-class Caching(Struct, frozen=True):
-    """Whether cache markers are sent to one model at one endpoint."""
-
-    on: bool
-    is_claude: bool
-    via: str
-    ttl: Literal["5m", "1h"]
-
-    @property
-    def status_line(self) -> str:
-        """Return the line for `status` output."""
-        if self.on:
-            who = "Claude" if self.is_claude else "model"
-            return f"Prompt caching: ENABLED ({who} via {self.via}, {self.ttl} TTL)"
-        return "Prompt caching: off (no cache markers are sent; the endpoint may cache by itself)"
-
-
-def caching_for(endpoint: Endpoint, model: str, *, settings: PromptCachingSettings, configured: bool) -> Caching:
-    """Decide whether to send cache markers; `configured` means that the user set the address of the endpoint.
-
-    `auto` sends them to Claude models at Anthropic and OpenRouter, and to endpoints that speak the messages API and
-    are configured or on this machine.
-    """
-    is_claude = "claude" in model.lower()
-    via = _KNOWN_HOSTS.get(endpoint.host) or ("OpenRouter" if endpoint.provider == "openrouter" else endpoint.host)
-    native = VENDORS[endpoint.provider].api == "anthropic"
-    understood = endpoint.host in _KNOWN_HOSTS or endpoint.provider == "openrouter"
-    if native and (endpoint.is_loopback or configured):
-        understood = True
-    on = is_claude and understood if settings.enabled == "auto" else settings.enabled
-    return Caching(on, is_claude, via, settings.cache_ttl)
-
-
 class Configured(Struct, frozen=True):
     """The three sections of the configuration about models."""
 
@@ -185,14 +142,13 @@ class Configured(Struct, frozen=True):
 
 
 class Models:
-    """Builds models by name; `mark` adds cache markers to a request. A `given` model is used where none is named."""
+    """Builds models by name. A `given` model is used where none is named."""
 
     def __init__(
         self,
         configured: Configured,
         environment: Mapping[str, str],
         *,
-        mark: MarksMessages,
         sink: EventSink,
         probe_servers: Probe = probe,
         given: ChatModel | None = None,
@@ -202,7 +158,6 @@ class Models:
         self._auxiliary = configured.auxiliary
         self._caching = configured.caching
         self._environment = environment
-        self._mark = mark
         self._sink = sink
         self._probe = probe_servers
         self._connected: dict[tuple[str, str, int, float | None], ChatModel] = {}
@@ -257,16 +212,14 @@ class Models:
         return self._add_retries(self.bare(str(name), base_url=wanted.base_url, timeout=wanted.timeout), sink=sink)
 
     def bare(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        timeout: float | None = None,
-        context_length: int | None = None,
+        self, name: str, *, base_url: str | None = None, timeout: float | None = None, context_length: int | None = None
     ) -> ChatModel:
         """Return one model without retries or fallbacks."""
         wanted = parse_name(name)
-        sending = self._sending(timeout)
+        settings = self._settings
+        sending = Sending(
+            settings.max_output_tokens, settings.temperature, timeout or settings.timeout, settings.request_options
+        )
         match wanted.provider:
             case "local":
                 from wellkept.llm import local
@@ -284,11 +237,15 @@ class Models:
                 # one per endpoint, so that concurrent conversations share its connections
                 key = (str(wanted), endpoint.base_url, window, timeout)
                 if key not in self._connected:
-                    self._connected[key] = self._build_adapter(wanted, endpoint, window=window, sending=sending)
+                    adapter = _adapter(wanted.provider)
+                    mark = self._marks(self.caching(str(wanted), base_url=endpoint.base_url), wanted.provider)
+                    self._connected[key] = adapter(
+                        endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink
+                    )
                 return self._connected[key]
 
     def caching(self, name: str, *, base_url: str | None = None) -> Caching:
-        """Return whether cache markers are sent to this model."""
+        """Whether cache markers are sent to this model."""
         wanted = parse_name(name)
         if wanted.provider not in VENDORS:
             return Caching(on=False, is_claude=False, via=wanted.provider, ttl=self._caching.cache_ttl)
@@ -303,26 +260,15 @@ class Models:
             return preload("xllamacpp")
         return preload("httpx2", VENDORS[provider].api) if provider in VENDORS else preload()
 
-    def _build_adapter(self, wanted: ModelName, endpoint: Endpoint, *, window: int, sending: Sending) -> ChatModel:
-        adapter = _adapter(wanted.provider)
-        mark = self._marks(self.caching(str(wanted), base_url=endpoint.base_url), wanted.provider)
-        return adapter(endpoint, wanted.model, context_length=window, sending=sending, mark=mark, sink=self._sink)
-
     def _marks(self, caching: Caching, provider: str) -> Marks | None:
         if not caching.on:
             return None
         native = VENDORS[provider].api == "anthropic"
-        return lambda messages: self._mark(messages, ttl=caching.ttl, native=native)
+        return lambda messages: apply_cache_markers(messages, ttl=caching.ttl, native=native)
 
     def _add_retries(self, *models: ChatModel, sink: EventSink | None) -> ChatModel:
         policy = RetryPolicy(retries=self._settings.retries, retry_after_limit_seconds=self._settings.retry_after_limit)
         return RetryingModel(models, policy, sink=sink or self._sink)
-
-    def _sending(self, timeout: float | None) -> Sending:
-        settings = self._settings
-        return Sending(
-            settings.max_output_tokens, settings.temperature, timeout or settings.timeout, settings.request_options
-        )
 
     def _endpoint(self, wanted: ModelName, base_url: str | None) -> Endpoint:
         own = parse_name(self._settings.default).provider if self._settings.default else "openai"

@@ -21,9 +21,19 @@ from wellkept.core.messages import (
 )
 from wellkept.core.tools import ToolSchema
 from wellkept.llm.endpoints import Endpoint, Sending
-from wellkept.llm.failures import interrupted_error
-from wellkept.llm.sdk import JSON_BODY, PartialAnswer, RequestInfo, SdkModel, as_bytes, timeouts, translate_errors
-from wellkept.llm.wire import PartialCall, WireMessage, valid_arguments
+from wellkept.llm.sdk import (
+    JSON_BODY,
+    PartialAnswer,
+    PartialCall,
+    RequestInfo,
+    SdkModel,
+    WireMessage,
+    as_bytes,
+    interrupted_error,
+    timeouts,
+    translate_errors,
+    valid_arguments,
+)
 
 VENDOR_HOST = "api.openai.com"
 
@@ -229,10 +239,7 @@ class Answer:
         elif calls and stop == "end":
             stop = "tool_calls"
         message = Message(
-            Role.ASSISTANT,
-            "".join(self._text),
-            tool_calls=calls,
-            reasoning="".join(self._reasoning) or None,
+            Role.ASSISTANT, "".join(self._text), tool_calls=calls, reasoning="".join(self._reasoning) or None
         )
         return ChatResponse(message, self._usage, stop, model)
 
@@ -248,12 +255,6 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
 
 BATCH = 128
 """Texts per request; every known server accepts this many."""
-
-
-class _Nothing:
-    """Embeddings are not streamed, so an answer is never partial."""
-
-    is_empty = True
 
 
 class OpenAIEmbeddings:
@@ -289,7 +290,7 @@ class OpenAIEmbeddings:
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
         info = RequestInfo(self._endpoint, self._model, self._timeout_seconds)
-        with translate_errors(openai, info, _Nothing()):
+        with translate_errors(openai, info, lambda: False):  # nothing is streamed, so no answer is partial
             answer = self._client.post("/embeddings", content=as_bytes(body), options=JSON_BODY, cast_to=object)
             rows = sorted(answer["data"], key=lambda row: row["index"])
             vectors = [[float(number) for number in row["embedding"]] for row in rows]

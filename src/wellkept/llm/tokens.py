@@ -202,11 +202,7 @@ def price_of(name: str, overrides: Mapping[str, Mapping[str, float]] | None = No
 
 
 def cost_of(
-    name: str,
-    usage: Usage,
-    *,
-    overrides: Mapping[str, Mapping[str, float]] | None = None,
-    hour_cache: bool = False,
+    name: str, usage: Usage, *, overrides: Mapping[str, Mapping[str, float]] | None = None, hour_cache: bool = False
 ) -> float | None:
     """Return the cost of one call in dollars, or None if the price is unknown."""
     price = price_of(name, overrides)

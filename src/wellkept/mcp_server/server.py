@@ -18,7 +18,7 @@ from wellkept import __version__
 from wellkept.core.errors import KeptError
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.threads import start_thread
-from wellkept.mcp_server import protocol, resources, tools
+from wellkept.mcp_server import protocol, tools
 from wellkept.mcp_server.protocol import Identity, Message, ProtocolError
 
 if TYPE_CHECKING:
@@ -209,13 +209,13 @@ _METHODS: Final[Mapping[str, Method]] = {
     "tools/call": lambda home, message, client: tools.call(
         home, message.text("name"), message.arguments(), client=client
     ),
-    "resources/list": lambda home, _message, _client: {"resources": resources.list_resources(home())},
-    "resources/templates/list": lambda _home, _message, _client: {"resourceTemplates": resources.TEMPLATES},
+    "resources/list": lambda home, _message, _client: {"resources": tools.list_resources(home())},
+    "resources/templates/list": lambda _home, _message, _client: {"resourceTemplates": tools.TEMPLATES},
     "resources/read": lambda home, message, client: {
-        "contents": [resources.read(home(), message.text("uri"), client=client)]
+        "contents": [tools.read(home(), message.text("uri"), client=client)]
     },
-    "prompts/list": lambda _home, _message, _client: {"prompts": resources.list_prompts()},
-    "prompts/get": lambda home, message, client: resources.fill_prompt(
+    "prompts/list": lambda _home, _message, _client: {"prompts": tools.list_prompts()},
+    "prompts/get": lambda home, message, client: tools.fill_prompt(
         home(), message.text("name"), message.arguments(), client=client
     ),
 }
@@ -243,21 +243,17 @@ def serve(open_caller: OpenCaller) -> None:
     Other output of plugins, libraries and child processes is redirected to standard error.
     """
     source, target = (os.fdopen(os.dup(number), mode) for number, mode in ((0, "rb"), (1, "wb")))
-    _replace_standard_streams()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
-    _end_after_signal()
-    with suppress(SystemExit):
-        Server(open_caller, source, target).run()  # type: ignore[arg-type] # binary by their modes
-
-
-def _replace_standard_streams() -> None:
     sys.stdout.flush()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    _end_after_signal()
+    with suppress(SystemExit):
+        Server(open_caller, source, target).run()  # type: ignore[arg-type] # binary by their modes
 
 
 def _end_after_signal() -> None:

@@ -1,20 +1,187 @@
-"""The tools for MCP clients: their descriptions, and the operations that they call."""
+"""What an MCP client is offered: the tools and resources of the memory."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias, cast
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
 from wellkept import connect, forgetting, operations
-from wellkept.core.errors import KeptError, Reason, Refused
+from wellkept.core.errors import KeptError, NotFound, Reason, Refused, UsageError
 from wellkept.core.text import JSON, dumps, one_line, resource_text
+from wellkept.mcp_server.protocol import INVALID_PARAMS, ProtocolError
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
+
+SCHEME = "kept://"
+_MARKDOWN, _JSON = "text/markdown", "application/json"
+_RECENT = 20
+_LEDGER_ROWS = 50
+_MOST_SKILLS = 200
+
+_FIXED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "memory/MEMORY.md": ("MEMORY.md", "Notes of all agents: environment, conventions, lessons.", _MARKDOWN),
+    "memory/USER.md": ("USER.md", "Who the user is: preferences, role, corrections.", _MARKDOWN),
+    "memory/ledger": ("ledger", "The last edits of both pages: what, when, by whom.", _JSON),
+    "sessions/recent": ("recent sessions", "The conversations that were last active, with their ids.", _JSON),
+}
+TEMPLATES: Final[list[JSON]] = [
+    {"uriTemplate": f"{SCHEME}sessions/{{session_id}}", "name": "session", "mimeType": _JSON,
+     "description": "One stored conversation, its first and last messages."},
+    {"uriTemplate": f"{SCHEME}skills/{{name}}", "name": "skill", "mimeType": _MARKDOWN,
+     "description": "The steps of one skill."},
+]  # fmt: skip
+
+
+def list_resources(caller: Caller) -> list[JSON]:
+    """Return the fixed resources and one for each skill."""
+    found: list[JSON] = [
+        {"uri": f"{SCHEME}{path}", "name": name, "description": about, "mimeType": kind}
+        for path, (name, about, kind) in _FIXED.items()
+    ]
+    skills = operations.skills.list_skills(caller, usable=True).skills[:_MOST_SKILLS]
+    return [*found, *(_describe_skill(skill.skill.name, skill.skill.description) for skill in skills)]
+
+
+def _describe_skill(name: str, description: str) -> dict[str, JSON]:
+    about = one_line(description, width=200)
+    return {"uri": f"{SCHEME}skills/{quote(name, safe='')}", "name": name, "description": about, "mimeType": _MARKDOWN}
+
+
+def read(caller: Caller, uri: str, *, client: str) -> dict[str, JSON]:
+    """Return the contents of one resource; raises ProtocolError for an unknown one."""
+    path = uri.removeprefix(SCHEME) if uri.startswith(SCHEME) else ""
+    try:
+        text = _read(caller, path, client)
+    except (NotFound, UsageError):
+        text = None
+    if text is None:
+        raise ProtocolError(INVALID_PARAMS, "Unknown resource", {"uri": uri[:200]})
+    kind = _FIXED[path][2] if path in _FIXED else _MARKDOWN if path.startswith("skills/") else _JSON
+    return {"uri": uri, "mimeType": kind, "text": text}
+
+
+def _read(caller: Caller, path: str, client: str) -> str | None:
+    match path.split("/", 1):
+        case ["memory", "MEMORY.md" | "USER.md" as page]:
+            return page_text(caller, page.removesuffix(".md").lower(), client=client)
+        case ["memory", "ledger"]:
+            return dumps(operations.memory.read_masked_log(caller, limit=_LEDGER_ROWS).as_json(), indent=1)
+        case ["sessions", name] if name:
+            return _recent_text(caller, client) if name == "recent" else _session_text(caller, unquote(name), client)
+        case ["skills", name] if name:
+            shown = operations.skills.show_skill(caller, unquote(name))
+            return None if isinstance(shown, Refused) else str(shown.answer["content"])
+        case _:
+            return None
+
+
+def page_text(caller: Caller, target: str | None, *, client: str) -> str:
+    """Return one page or both as plain text, entries as a model may see them, and record that they were shown."""
+    from wellkept.memory.page import Target
+    from wellkept.sessions.recall import tokens
+    from wellkept.sessions.receipts import ShownPage
+
+    began = perf_counter()
+    pages = operations.memory.show_pages(caller, None if target is None else Target(target))
+    parts = []
+    for view in pages.views:
+        title = f"{view.target.value.upper()}.md"
+        if view.page is None:
+            assert view.error is not None
+            parts.append(f"# {title}\n\n(cannot be read: {view.error.message})")
+            continue
+        entries = pages.masked[view.target]
+        if view.target is Target.PROJECT:
+            notes = operations.projectfacts.note_entries(caller, view.page.entries)
+            pairs = zip(entries, view.page.entries, strict=True)
+            entries = tuple(f"{shown} {notes[entry]}" if entry in notes else shown for shown, entry in pairs)
+        used = f"{len(entries)} entries, {len(view.page.text)} of {view.page.limit} characters"
+        parts.append("\n\n".join([f"# {title} ({used})", *entries]) if entries else f"# {title} (empty)")
+    text = "\n\n".join(parts)
+    operations.receipts.record_receipt(
+        caller,
+        kind="tool",
+        client=client,
+        shown=[ShownPage(view.target.value) for view in pages.views],
+        tokens=tokens(text),
+        milliseconds=(perf_counter() - began) * 1_000,
+    )
+    return text
+
+
+def _recent_text(caller: Caller, client: str) -> str:
+    from wellkept.sessions.recall import tokens, when
+    from wellkept.sessions.receipts import ShownSession
+
+    began = perf_counter()
+    sessions = operations.sessions.list_sessions(caller, operations.sessions.Listed(limit=_RECENT))
+    rows: list[JSON] = [
+        {
+            "session_id": session.id,
+            "title": session.title or one_line(sessions.previews.get(session.id, ""), width=60),
+            "source": session.source,
+            "project": session.project,
+            "last_active": when(session.last_active or session.started),
+            "messages": session.message_count,
+        }
+        for session in sessions.sessions
+    ]
+    text = dumps(rows, indent=1)
+    operations.receipts.record_receipt(
+        caller,
+        kind="tool",
+        client=client,
+        shown=[ShownSession(one.id) for one in sessions.sessions],
+        tokens=tokens(text),
+        milliseconds=(perf_counter() - began) * 1_000,
+    )
+    return text
+
+
+def _session_text(caller: Caller, name: str, client: str) -> str | None:
+    value = operations.tools.run_shared_tool(caller, "session_search", {"session_id": name}, client=client)
+    return None if isinstance(value, Refused) or value.get("success") is False else dumps(value, indent=1)
+
+
+_PROMPTS: Final[Mapping[str, tuple[str, str]]] = {
+    "recall": ("Recall from earlier conversations", "Answer a question from the stored conversations."),
+    "review": ("Keep what matters", "Look back over this conversation and save lasting facts and procedures."),
+}
+
+
+def list_prompts() -> list[JSON]:
+    """Return the prompts."""
+    topic: JSON = {"name": "topic", "description": "What to recall: a question or a few words.", "required": True}
+    return [
+        {"name": name, "title": title, "description": about, "arguments": [topic] if name == "recall" else []}
+        for name, (title, about) in _PROMPTS.items()
+    ]
+
+
+def fill_prompt(caller: Caller, name: str, arguments: Mapping[str, Any], *, client: str) -> dict[str, JSON]:
+    """Return the messages of a prompt; raises ProtocolError for an unknown name or a missing argument."""
+    if name not in _PROMPTS:
+        raise ProtocolError(INVALID_PARAMS, f"Unknown prompt; known: {', '.join(_PROMPTS)}")
+    text = resource_text("wellkept.mcp_server", "texts", f"{name}.md").strip()
+    if name == "recall":
+        topic = arguments.get("topic")
+        if not isinstance(topic, str) or not topic.strip():
+            raise ProtocolError(INVALID_PARAMS, "recall needs the argument topic")
+        answer = operations.tools.run_shared_tool(caller, "session_search", {"query": topic}, client=client)
+        shown = answer.as_json() if isinstance(answer, Refused) else answer
+        # one pass: the passages may themselves contain braces
+        head, tail = text.split("{found}")
+        text = f"{head.replace('{topic}', topic.strip())}{dumps(shown)}{tail}"
+    message: JSON = {"role": "user", "content": {"type": "text", "text": text}}
+    return {"description": _PROMPTS[name][1], "messages": [message]}
+
 
 log = logging.getLogger(__name__)
 
@@ -137,14 +304,14 @@ def _list_skills(caller: Caller, arguments: Arguments, client: str) -> Answer:
     """Return as many skills as fit the budget."""
     from wellkept.sessions.recall import tokens
 
-    found = operations.tools.run_shared_tool(caller, "skills_list", arguments, client=client)
-    if isinstance(found, Refused) or found.get("success") is False:
-        return found
-    rows = list(cast("list[JSON]", found["skills"]))
-    value = dict(found)
+    answer = operations.tools.run_shared_tool(caller, "skills_list", arguments, client=client)
+    if isinstance(answer, Refused) or answer.get("success") is False:
+        return answer
+    rows = list(cast("list[JSON]", answer["skills"]))
+    value = dict(answer)
     while len(rows) > 1 and tokens(dumps(value)) > MOST_TOKENS:
         rows = rows[: len(rows) * 3 // 4]
-        hint = f"{found['total']} in all: narrow it with query or category. Load one with skill_view(name)."
+        hint = f"{answer['total']} in all: narrow it with query or category. Load one with skill_view(name)."
         value |= {"skills": rows, "count": len(rows), "hint": hint}
     return value
 
@@ -155,13 +322,13 @@ def _view_skill(caller: Caller, arguments: Arguments, client: str) -> Answer:
     offset = arguments.get("offset") or 0
     if not isinstance(offset, int) or offset < 0:
         return Refused(Reason.INVALID, "offset must be a whole number", "take it from the end of the part before")
-    found = operations.tools.run_shared_tool(caller, "skill_view", asked, client=client)
-    if isinstance(found, Refused) or found.get("success") is False or not isinstance(found.get("content"), str):
-        return found
-    text = str(found["content"])
+    answer = operations.tools.run_shared_tool(caller, "skill_view", asked, client=client)
+    if isinstance(answer, Refused) or answer.get("success") is False or not isinstance(answer.get("content"), str):
+        return answer
+    text = str(answer["content"])
     part, rest = text[offset : offset + MOST_TEXT_CHARS], max(0, len(text) - offset - MOST_TEXT_CHARS)
     more = f"\n\n[{rest} characters more: call again with offset {offset + MOST_TEXT_CHARS}]" if rest else ""
-    return f"{part}{more}{_notes(found) if not offset else ''}"
+    return f"{part}{more}{_notes(answer) if not offset else ''}"
 
 
 def _notes(found: Mapping[str, JSON]) -> str:
@@ -178,13 +345,13 @@ def _notes(found: Mapping[str, JSON]) -> str:
         "folder": found.get("path"),
         "files": ", ".join(str(name) for name in files),
         "missing here": missing,
-        "warnings": "; ".join(str(one) for one in warnings) if isinstance(warnings, list) else "",
+        "warnings": "; ".join(str(warning) for warning in warnings) if isinstance(warnings, list) else "",
     }
     return "\n\n---\n" + "\n".join(f"{name}: {value}" for name, value in lines.items() if value)
 
 
 def _read_memory(caller: Caller, arguments: Arguments, client: str) -> Answer:
-    from wellkept.mcp_server.resources import page_text
+    from wellkept.mcp_server.tools import page_text
 
     target = arguments.get("target")
     if target not in (None, "", "memory", "user", "project", "all"):

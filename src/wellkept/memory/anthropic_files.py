@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.text import JSON, is_encodable
+from wellkept.llm.anthropic_memory_tool import SdkMemoryTool
 from wellkept.memory.approval import Approvals, needs_approval
 from wellkept.memory.page import (
     ENTRY_DELIMITER,
@@ -110,9 +111,9 @@ class MemoryFiles:
         return f"Here's the content of {path.given} with line numbers:\n" + _number(rows, first + 1)
 
     def _list(self, path: _Path) -> str:
-        shown = "/".join((ROOT, *path.parts))
-        rows = [f"{_size(_FOLDER_BYTES)}\t{shown}"]
-        rows += [f"{_size(size)}\t{shown}/{item}" for item, size in sorted(self._items(path.parts))]
+        path_shown = "/".join((ROOT, *path.parts))
+        rows = [f"{_size(_FOLDER_BYTES)}\t{path_shown}"]
+        rows += [f"{_size(size)}\t{path_shown}/{item}" for item, size in sorted(self._items(path.parts))]
         head = f"Here're the files and directories up to {_LEVELS} levels deep in {path.given}, excluding hidden items:"
         return f"{head}\n" + "\n".join(rows)
 
@@ -124,8 +125,8 @@ class MemoryFiles:
                     yield page, len(text.encode())
         for parts, status in self._tree.walk(folder, levels=_LEVELS):
             if not any(part.startswith(".") for part in parts):
-                shown = "/".join(parts)
-                yield (f"{shown}/", _FOLDER_BYTES) if S_ISDIR(status.st_mode) else (shown, status.st_size)
+                name = "/".join(parts)
+                yield (f"{name}/", _FOLDER_BYTES) if S_ISDIR(status.st_mode) else (name, status.st_size)
 
     def _create(self, path: _Path, text: str) -> str:
         with self._lock():
@@ -265,7 +266,7 @@ class MemoryFiles:
         if self._approvals is None:
             raise UsageError("Changes of this page need the user's approval, which is not possible here.")
         steps = steps_between(before.entries, entries)
-        edits: list[Edit] = [Add(one.after) if one.after is not None else Remove(one.before or "") for one in steps]
+        edits: list[Edit] = [Add(step.after) if step.after is not None else Remove(step.before or "") for step in steps]
         pending = self._approvals.stage(target, edits, Author(origin=_ORIGIN), why=why, rules=rules)
         raise UsageError(
             f"The change waits as {pending.id} for the user, who alone can decide it. Do not send it again."
@@ -304,10 +305,10 @@ def _number(rows: Sequence[str], first: int) -> str:
 
 
 def _lines_with(text: str, needle: str) -> Iterator[int]:
-    place = text.find(needle)
-    while place != -1:
-        yield text.count("\n", 0, place) + 1
-        place = text.find(needle, place + 1)
+    position = text.find(needle)
+    while position != -1:
+        yield text.count("\n", 0, position) + 1
+        position = text.find(needle, position + 1)
 
 
 def _size(count: int) -> str:
@@ -315,3 +316,20 @@ def _size(count: int) -> str:
     unit = min((max(count, 1).bit_length() - 1) // 10, len(_UNITS) - 1)
     value = count / 1_024**unit
     return f"{int(value)}{_UNITS[unit]}" if value == int(value) else f"{value:.1f}{_UNITS[unit]}"
+
+
+class AnthropicMemoryTool(SdkMemoryTool):
+    """The tool `memory_20250818`, opened with the folder of the two pages; other files are in its subfolder `files`.
+
+    With `approvals`, writes that need a person's decision become pending; without, they are refused.
+    """
+
+    def __init__(
+        self, folder: Path | str, *, store: MemoryStore | None = None, approvals: Approvals | None = None
+    ) -> None:
+        self.store = store or MemoryStore(folder)
+        super().__init__(MemoryFiles(self.store, Path(folder) / "files", approvals))
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()

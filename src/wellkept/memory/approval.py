@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, assert_never
 
+import msgspec
 from msgspec import Struct, field
 
 from wellkept.core.clock import iso_moment
@@ -55,7 +56,7 @@ class Pending(Struct, frozen=True):
             "id": self.id,
             "created": iso_moment(self.created),
             "target": self.target.value,
-            "operations": [_operation(edit) for edit in self.edits],
+            "operations": list(msgspec.to_builtins(self.edits)),
             "origin": self.origin,
             "why": self.why,
             "rules": list(self.rules),
@@ -91,10 +92,10 @@ class Approvals:
         self, target: Target, edits: Sequence[Edit], author: Author, *, why: str, rules: Sequence[str] = ()
     ) -> Pending:
         """Store a write until a person decides; an identical one is stored only once."""
-        for waiting in self.waiting():
+        for earlier in self.waiting():
             own = self._store.project if target is Target.PROJECT else None
-            if (waiting.target, waiting.project, waiting.edits) == (target, own, tuple(edits)):
-                return waiting
+            if (earlier.target, earlier.project, earlier.edits) == (target, own, tuple(edits)):
+                return earlier
         pending = Pending(
             random_hex(4), self._store.clock.now().timestamp(), target, tuple(edits), author.origin, why,
             tuple(rules), author.session_id, self._store.user,
@@ -105,23 +106,23 @@ class Approvals:
         return pending
 
     def waiting(self, target: Target | None = None) -> list[Pending]:
-        """Return what waits, oldest first, and move expired writes to the archive."""
+        """Return the waiting writes, oldest first; move expired ones to the archive."""
         names = self._documents.names(".json")
-        found = [pending for name in names if (pending := self._read(name)) is not None]
+        writes = [pending for name in names if (pending := self._read(name)) is not None]
         deadline = self._store.clock.now().timestamp() - self._store.settings.pending_days * DAY_SECONDS
-        for pending in found:
+        for pending in writes:
             if pending.created < deadline:
                 with suppress(StorageError):  # its file stays until its text is in the archive
                     self._archive(pending, "expired")
-        current = [each for each in found if each.created >= deadline and target in (None, each.target)]
-        return sorted(current, key=lambda each: (each.created, each.id))
+        current = [write for write in writes if write.created >= deadline and target in (None, write.target)]
+        return sorted(current, key=lambda write: (write.created, write.id))
 
     def choose(self, which: str, target: Target | None = None) -> list[str] | Refused:
         """Return the ids that `which` means: itself, or every waiting write for `all`."""
-        chosen = [each.id for each in self.waiting(target)] if which == "all" else [which]
-        if not chosen:
+        ids = [pending.id for pending in self.waiting(target)] if which == "all" else [which]
+        if not ids:
             return Refused(Reason.NO_MATCH, "Nothing waits for approval.", "`kept memory pending` lists what waits.")
-        return chosen
+        return ids
 
     def find(self, pending_id: str) -> Pending:
         """Return one waiting write, or raise NotFound."""
@@ -133,7 +134,7 @@ class Approvals:
         )
 
     def approve(self, pending_id: str) -> Outcome | Refused:
-        """Check the write again and apply it; approval lets texts pass that hold rules match, never block rules."""
+        """Check the write again and apply it; approval overrides hold rules of the scanner, never block rules."""
         pending = self.find(pending_id)
         rules = rules_to_approve(pending.texts)
         if isinstance(rules, Refused):
@@ -160,16 +161,18 @@ class Approvals:
         self._documents.remove(f"{pending_id}.json")
 
     def _archive(self, pending: Pending, reason: str) -> Refused | None:
-        result = self._store_of(pending).archive(
-            pending.target, pending.texts, Author(origin="approval", reason=reason, sources=pending.sources)
-        )
+        store = self._store_of(pending)
+        # that an entry shall stay is recorded too, so that its removal is not proposed again
+        kept = [edit.needle for edit in pending.edits if isinstance(edit, Remove)]
+        texts = pending.texts or [text for text in kept if text in store.entries(pending.target)]
+        result = store.archive(pending.target, texts, Author(origin="approval", reason=reason, sources=pending.sources))
         if isinstance(result, Refused):
             return result
         self.discard(pending.id)
         return None
 
     def _store_of(self, pending: Pending) -> MemoryStore:
-        """Return the memory with the page that the write is for: it may be that of another project."""
+        """Return the memory that has the page of this write, which may belong to another project."""
         return self._store.for_project(pending.project) if pending.target is Target.PROJECT else self._store
 
     def count(self) -> int:
@@ -257,7 +260,7 @@ def write_memory(
 
 
 def _refuse_untrusted(store: MemoryStore, request: WriteRequest, author: Author) -> Refused | None:
-    """Return why edits must wait for a person because of what their author had read; None if they need not."""
+    """Return why a person must decide: the author had read something untrusted; None if no decision is needed."""
     from wellkept.core.provenance import Basis, Taint, describe, read_source
     from wellkept.security.taint import Verdict, find_risks, judge
 
@@ -305,7 +308,7 @@ def read_pending(pending_id: str, data: Mapping[str, Any]) -> Pending:
         id=pending_id,
         created=datetime.fromisoformat(data["created"]).timestamp(),
         target=Target(data["target"]),
-        edits=tuple(_edit(operation) for operation in data["operations"]),
+        edits=msgspec.convert(data["operations"], tuple[Edit, ...]),
         origin=data["origin"],
         why=data["why"],
         rules=tuple(data["rules"]),
@@ -326,27 +329,3 @@ def _describe(edit: Edit) -> str:
             return f"remove: {preview(needle)}"
         case _:
             assert_never(edit)
-
-
-def _operation(edit: Edit) -> dict[str, JSON]:
-    match edit:
-        case Add(text):
-            return {"action": "add", "content": text}
-        case Replace(needle, text):
-            return {"action": "replace", "old_text": needle, "content": text}
-        case Remove(needle):
-            return {"action": "remove", "old_text": needle}
-        case _:
-            assert_never(edit)
-
-
-def _edit(operation: Mapping[str, str]) -> Edit:
-    match operation:
-        case {"action": "add", "content": str(content)}:
-            return Add(content)
-        case {"action": "replace", "old_text": str(old), "content": str(content)}:
-            return Replace(old, content)
-        case {"action": "remove", "old_text": str(old)}:
-            return Remove(old)
-        case _:
-            raise ValueError(f"not an operation: {operation!r}")

@@ -60,7 +60,7 @@ class History:
         self._store = store
 
     def rows(self, target: Target | None = None) -> list[EditRecord]:
-        """Return the rows that count, oldest first: a last write that never reached its page is left out."""
+        """Return the rows, oldest first, without a last write that never reached its page."""
         rows = self._store.ledger.rows(target)
         lost = {write_id for page in self._store.targets for write_id in self._unfinished_writes(page, rows)}
         return [row for row in rows if row.write_id not in lost]
@@ -78,15 +78,15 @@ class History:
 
     def row(self, ledger_id: int, target: Target | None = None) -> EditRecord:
         """Return one row, or raise NotFound; raises UsageError when it belongs to another page than `target`."""
-        found = next((row for row in self.rows() if row.id == ledger_id), None)
-        if found is None:
+        record = next((row for row in self.rows() if row.id == ledger_id), None)
+        if record is None:
             self._refuse_other_project(ledger_id)
             raise NotFound(f"the ledger has no edit {ledger_id}", "`kept memory log` lists the edits")
-        if target not in (None, found.target):
+        if target not in (None, record.target):
             raise UsageError(
-                f"edit {ledger_id} is on the page '{found.target}'", f"leave --target out, or name {found.target}"
+                f"edit {ledger_id} is on the page '{record.target}'", f"leave --target out, or name {record.target}"
             )
-        return found
+        return record
 
     def _refuse_other_project(self, ledger_id: int) -> None:
         """Raise UsageError if the edit is on the page of a project that this store is not bound to."""
@@ -116,34 +116,34 @@ class History:
 
     def metadata(self, target: Target) -> dict[str, EntryMetadata]:
         """Return the metadata of every entry that the ledger has ever written, by its text."""
-        found: dict[str, EntryMetadata] = {}
+        by_entry: dict[str, EntryMetadata] = {}
         rows = self.rows(target)
         unverified = find_unverified(rows)
         for row in rows:
             if row.step.after is None:
                 continue
             before = row.step.before or row.step.after  # forgotten texts are empty, and not versions of each other
-            earlier = found.get(before) or found.get(row.step.after)
+            earlier = by_entry.get(before) or by_entry.get(row.step.after)
             created = earlier.created if earlier and row.step.action == "replace" else row.time
             source = row.source or (earlier.source if earlier else None)
             is_verified = row.step.after not in unverified
-            found[row.step.after] = EntryMetadata(created, row.time, row.origin, row.session_id, source, is_verified)
-        return found
+            by_entry[row.step.after] = EntryMetadata(created, row.time, row.origin, row.session_id, source, is_verified)
+        return by_entry
 
     def archive(self, query: str = "", target: Target | None = None) -> list[EditRecord]:
         """Return removed, replaced and displaced texts that contain every word of `query`, newest first."""
         words = query.casefold().split()
         live = {page: self._live_entries(page) for page in self._store.targets}
-        found: dict[tuple[Target, str], EditRecord] = {}
+        newest: dict[tuple[Target, str], EditRecord] = {}
         rows = self.rows(target)
-        gone = undone_ids(rows)
-        taken_back = {row.id for row in rows if row.origin == "import"} & gone
+        undone = undone_ids(rows)
+        taken_back = {row.id for row in rows if row.origin == "import"} & undone
         for row in reversed(rows):
             # what an undone import had brought is not part of anybody's memory
             text = None if {row.id, row.undoes} & taken_back else row.step.before
             if text and text not in live[row.target] and all(word in text.casefold() for word in words):
-                found.setdefault((row.target, text), row)
-        return list(found.values())
+                newest.setdefault((row.target, text), row)
+        return list(newest.values())
 
     def _live_entries(self, target: Target) -> set[str]:
         try:
@@ -199,8 +199,8 @@ class PageEntries(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the entries by page, in the form that `kept memory import` reads."""
-        found: dict[str, JSON] = {page.value: {"entries": list(entries)} for page, entries in self.pages.items()}
-        return {**found, "sources": dict(self.sources)} if self.sources else found
+        by_page: dict[str, JSON] = {page.value: {"entries": list(entries)} for page, entries in self.pages.items()}
+        return {**by_page, "sources": dict(self.sources)} if self.sources else by_page
 
 
 def read_pages_at(store: MemoryStore, moment: float, *, target: Target | None = None) -> PageEntries:
@@ -239,13 +239,15 @@ class PageView(Struct, frozen=True):
         if self.page is None:
             assert self.error is not None
             return {"error": {"message": self.error.message, "remedy": self.error.remedy}}
-        found: dict[str, JSON] = {
+        shape: dict[str, JSON] = {
             "entries": list(self.page.entries), "chars": len(self.page.text), "limit": self.page.limit,
         }  # fmt: skip
         if self.metadata is not None:
-            known = [self.metadata.get(entry) for entry in self.page.entries]
-            found["stories"] = [None if each is None else each.as_json() for each in known]
-        return found
+            metadata = [self.metadata.get(entry) for entry in self.page.entries]
+            shape["stories"] = [
+                None if entry_metadata is None else entry_metadata.as_json() for entry_metadata in metadata
+            ]
+        return shape
 
 
 def view_page(store: MemoryStore, target: Target, *, with_metadata: bool = False) -> PageView:
@@ -259,7 +261,7 @@ def view_page(store: MemoryStore, target: Target, *, with_metadata: bool = False
 
 
 def targets(store: MemoryStore, target: Target | None) -> list[Target]:
-    """Return the named page, or all when none is named; that of the project only once it was written.
+    """Return the named page, or all pages; the page of the project only if it has been written.
 
     Raises UsageError for the page of a project where no project is known.
     """
@@ -284,7 +286,7 @@ class Undone(Struct, frozen=True):
 
     @property
     def redo_command(self) -> str:
-        """Return the command that brings the edits back; `undo` without an id would undo one edit more."""
+        """Return the command that redoes the edits; `undo` without an id would undo one more edit."""
         ids = self.ledger_ids
         if len(ids) == 1:
             return f"kept memory undo {ids[0]}"
@@ -296,11 +298,7 @@ class Undone(Struct, frozen=True):
 
 
 def undo(
-    store: MemoryStore,
-    *,
-    ledger_id: int | None = None,
-    group_id: str | None = None,
-    target: Target | None = None,
+    store: MemoryStore, *, ledger_id: int | None = None, group_id: str | None = None, target: Target | None = None
 ) -> Undone | Refused:
     """Undo one row, one group, or the newest group that is not undone yet.
 
@@ -308,7 +306,8 @@ def undo(
     page looks like one edit by hand. Undoing an undo brings the edit back. Refused, with the reason, when the page has
     changed since, or a text of an edit was forgotten.
     """
-    _record_outside_edits(store, target)
+    for page in targets(store, target):  # edits by hand get rows, so that the log lists them with an id
+        store.write(page, lambda live: Change(live.entries, ()), Author(origin="undo"))
     rows = choose_edits(store, ledger_id, group_id, target)
     if isinstance(rows, Refused):
         return rows
@@ -330,7 +329,7 @@ def undo(
 
 
 def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None) -> Outcome | Refused:
-    """Add the text that an edit removed again; scanner rules that a person allowed for it stay allowed."""
+    """Add back the text that an edit removed; scanner rules that a person allowed for it stay allowed."""
     row = History(store).row(ledger_id, target)
     if row.step.is_forgotten:
         return _refuse_forgotten(row, "restored")
@@ -341,26 +340,20 @@ def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None)
     return store.apply(row.target, Add(row.step.before), author)
 
 
-def _record_outside_edits(store: MemoryStore, target: Target | None) -> None:
-    """Record edits made by hand in the ledger, so that the log lists them with an id."""
-    for page in targets(store, target):
-        store.write(page, lambda known: Change(known.entries, ()), Author(origin="undo"))
-
-
 def choose_edits(
     store: MemoryStore, ledger_id: int | None, group_id: str | None, target: Target | None
 ) -> list[EditRecord] | Refused:
     """Return the edits that an undo would reverse."""
     history = History(store)
     rows = history.rows()
-    gone = undone_ids(rows)
+    undone = undone_ids(rows)
     if ledger_id is not None:
         row = history.row(ledger_id)
-        if row.id in gone:
+        if row.id in undone:
             return Refused(Reason.MOVED_ON, f"Edit {row.id} is undone already.", "Undo the undo's id to bring it back.")
         return [row]
     if group_id is not None:
-        group = [row for row in rows if row.group_id == group_id and row.id not in gone]
+        group = [row for row in rows if row.group_id == group_id and row.id not in undone]
         if not group:
             raise NotFound(f"there is nothing to undo in {group_id!r}", "`kept memory log` lists the edits")
         return group
@@ -368,31 +361,27 @@ def choose_edits(
         row
         for row in rows
         if row.undoes is None
-        and row.id not in gone
+        and row.id not in undone
         and (row.step.action != "archive" or row.is_damaged)
         and row.origin != "outside"
         and target in (None, row.target)
     ]
     if not open_rows:
-        return _refuse_nothing_left(store, target)
+        if any(store.page(page).entries for page in targets(store, target)):
+            return Refused(
+                Reason.NO_MATCH,
+                "There is no edit of kept left to undo; what is on the page was there before, or was written by hand.",
+                "`kept memory log` lists edits by hand, and `kept memory undo ID` undoes one.",
+            )
+        return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
     return [row for row in open_rows if row.group_id == open_rows[-1].group_id]
-
-
-def _refuse_nothing_left(store: MemoryStore, target: Target | None) -> Refused:
-    if any(store.page(page).entries for page in targets(store, target)):
-        return Refused(
-            Reason.NO_MATCH,
-            "There is no edit of kept left to undo; what is on the page was there before, or was written by hand.",
-            "`kept memory log` lists edits by hand, and `kept memory undo ID` undoes one.",
-        )
-    return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
 
 
 def _describe_rest_of_group(store: MemoryStore, taken: EditRecord) -> str:
     """Return which edits of the same group stay, and the command that undoes them too."""
     rows = History(store).rows()
-    known = undone_ids(rows) | {taken.id}
-    others = [row.id for row in rows if row.group_id == taken.group_id and row.id not in known]
+    undone = undone_ids(rows) | {taken.id}
+    others = [row.id for row in rows if row.group_id == taken.group_id and row.id not in undone]
     if not others:
         return ""
     command = f"kept memory undo --review {taken.group_id}"
@@ -414,9 +403,9 @@ def _reverse(rows: Sequence[EditRecord], page: Page, *, rest: str = "") -> Chang
         following = step.apply(entries)
         if following is None:
             return _refuse_conflict(row, step, entries)
-        place = _actual_place(step, entries, following)
+        position = _actual_place(step, entries, following)
         entries = following
-        steps.append(Step(step.action, step.before, step.after, place))
+        steps.append(Step(step.action, step.before, step.after, position))
         undoes.append(row.id)
     if not page.fits(entries):
         return Refused(

@@ -9,9 +9,8 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from wellkept.core.digests import checksum
 from wellkept.core.errors import StorageError, Unreadable
-from wellkept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
+from wellkept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId, checksum
 from wellkept.core.ports import Database, UnitOfWork
 from wellkept.memory.page import (
     PROJECT_PREFIX,
@@ -44,7 +43,7 @@ _WATCHED = ".watched"
 
 
 def check_copied_ledger(path: Path) -> list[str]:
-    """Return the damaged rows of a copied ledger that nobody writes, in words."""
+    """Describe the damaged rows of a copied ledger, which no process writes."""
     migrations = sql_migrations("wellkept.memory")
     opened = SqliteDatabase(path, application_id=APPLICATION_ID, migrations=migrations, read_only=True)
     with closing(opened) as database, database.reading() as unit:
@@ -54,8 +53,8 @@ def check_copied_ledger(path: Path) -> list[str]:
         return [f"edit {row.id} of the ledger is damaged" for row in rows if row.is_damaged]
 
 
-class SqliteLedger:
-    """The rows of one user; implements `Ledger`.
+class Ledger:
+    """The edits of one user's pages, oldest first, in one sequence of ids; they are rows of a file.
 
     Writers call it under the lock of the page. The file is opened at the first use; a ledger that does not exist
     reads as empty and is created by the first write.
@@ -65,12 +64,12 @@ class SqliteLedger:
         self._path = path
         self._user = user
         self._project = project
-        self._whole: SqliteLedger | None = None
+        self._whole: Ledger | None = None
         """The ledger whose open file this one uses."""
 
-    def for_project(self, project: str | None) -> "SqliteLedger":
-        """Return the same ledger as the sessions of a project see it: with the rows of that project's page."""
-        other = SqliteLedger(self._path, user=self._user, project=project)
+    def for_project(self, project: str | None) -> "Ledger":
+        """Return the same ledger with the rows of a project's page."""
+        other = Ledger(self._path, user=self._user, project=project)
         other._whole = self._whole or self
         return other
 
@@ -117,7 +116,7 @@ class SqliteLedger:
         now: float,
         stamp: int | None = None,
     ) -> list[LedgerId]:
-        """Append one write and return the ids of its rows, one per step."""
+        """Append one write durably and return the ids of its rows, one per step."""
         of_write: dict[str, Any] = {
             "group_id": author.group_id,
             "time": float(now),
@@ -148,33 +147,36 @@ class SqliteLedger:
                     "source": author.find_source(step),
                 }
                 row = LedgerRow(**(of_write | of_step)).with_checksum()
-                unit.execute(SQL.insert, row._asdict())
+                unit.execute(SQL.insert, {**row._asdict(), "user": row.user_id})
                 ids.append(LedgerId(row.id))
             self._keep_clean(unit, target, change.entries)
         return ids
 
     def _allot(self, unit: UnitOfWork, count: int) -> tuple[int, int]:  # noqa: ARG002 - the file is locked until the commit
-        """Return the id of the first of `count` new rows, and the number of their write."""
+        """Reserve ids for `count` new rows; return the first id and the number of the write."""
         (write_id,), (newest,) = _numbers(unit, SQL.next_write), _numbers(unit, SQL.newest_id)
         return newest + 1, write_id
 
     def _keep_clean(self, unit: UnitOfWork, target: Target, entries: Sequence[str]) -> None:
-        """Store which entries of the page are known to be clean, without those that left it."""
+        """Store which entries on the page are known to be clean."""
         names = {digest(entry) for entry in entries}
-        known = {*list_clean(names)}
-        if len(known) < len(names):
-            known |= self.clean_entries(target) & names
-        unit.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(known))))
+        clean = {*list_clean(names)}
+        if len(clean) < len(names):
+            clean |= self.clean_entries(target) & names
+        unit.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(clean))))
 
     def clean_entries(self, target: Target) -> frozenset[bytes]:
-        """Return the digests of entries of a page that were clean when it was last written."""
+        """Return the digests (`page.digest`) of entries of a page that were clean when it was last written.
+
+        Derived data, which may be missing at any time.
+        """
         if not self._exists:
             return frozenset()
         with self._db.reading() as unit:
             return split_digests(_first(unit, SQL.clean, (self._name(target),)))
 
     def is_watched(self) -> bool:
-        """Whether the pages were compared with the rows before, so that a difference is an edit from outside."""
+        """Whether pages and rows have agreed before, so that a difference is an edit from outside."""
         return self._path.with_name(_WATCHED).exists()
 
     def watch(self) -> None:
@@ -184,7 +186,7 @@ class SqliteLedger:
         write_atomically(marker, b"")
 
     def _seal(self, unit: UnitOfWork, numbers: Iterable[int]) -> None:
-        """Compute the checksums of rows that were changed, or that an older version wrote."""
+        """Compute the checksums of changed rows, and of rows from older versions."""
         for number in numbers:
             for values in list(_rows(unit, SQL.one, (number,))):
                 row = LedgerRow(*values)
@@ -194,7 +196,7 @@ class SqliteLedger:
                     unit.execute(SQL.set_row, report_damage(row).with_checksum()._asdict())
 
     def void(self, write_id: int) -> None:
-        """Remove a write that never reached its page."""
+        """Remove a write that never reached its page; no method returns its rows again."""
         with self._db.writing() as unit:
             unit.execute(SQL.void, (write_id,))
 
@@ -257,10 +259,10 @@ class SqliteLedger:
         if not self._exists:
             return []
         with self._db.writing() as unit:
-            held = [LedgerId(number) for number in sorted(_numbers(unit, statement, bindings))]
-            self._seal(unit, held)
+            ids = [LedgerId(number) for number in sorted(_numbers(unit, statement, bindings))]
+            self._seal(unit, ids)
         _read_record.cache_clear()
-        return held
+        return ids
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
         """Blank every text that contains one of `words`, ignoring case; return the rows."""
@@ -271,22 +273,22 @@ class SqliteLedger:
             return []
         with self._db.writing() as unit:
             # databases fold letters each in its own way, so the comparison is made here
-            held = list[LedgerId]()
-            hidden: dict[LedgerId, str] = {}
+            ids = list[LedgerId]()
+            new_sources: dict[LedgerId, str] = {}
             for number, source, *texts in _rows(unit, SQL.texts):
                 if any(wanted.are_in(str(text)) for text in texts if text):
-                    held.append(LedgerId(number))
+                    ids.append(LedgerId(number))
                 if source and wanted.are_in(str(source)):
                     kind, colon, _ = str(source).partition(":")
                     # the row still shows that there was a source
-                    hidden[LedgerId(number)] = f"{kind}:forgotten" if colon else "forgotten"
-            for number in held:
+                    new_sources[LedgerId(number)] = f"{kind}:forgotten" if colon else "forgotten"
+            for number in ids:
                 unit.execute(SQL.blank_row, (number,))
-            for number, name in hidden.items():
+            for number, name in new_sources.items():
                 unit.execute(SQL.set_source, (name, number))
-            self._seal(unit, sorted({*held, *hidden}))
+            self._seal(unit, sorted({*ids, *new_sources}))
         _read_record.cache_clear()
-        return held
+        return ids
 
     def rename_sessions(self, words: Sequence[str], neutral_id: Callable[[str], str]) -> list[LedgerId]:
         """Replace the id of every session that contains one of `words`; return the rows that named one."""
@@ -338,14 +340,14 @@ class SqliteLedger:
             self.close()
             saved, put_aside = salvage(self._path, moment=time.strftime("%Y%m%d-%H%M%S"))
         with self._db.writing() as unit:
-            done = rebuild_rows(unit, texts)
-        return LedgerRepair(done.rebuilt, done.marked, saved, put_aside)
+            rows = rebuild_rows(unit, texts)
+        return LedgerRepair(rows.rebuilt, rows.marked, saved, put_aside)
 
     def _check_file(self) -> None:
         """Raise Unreadable if SQLite finds the file damaged, also in an index that no row is read through."""
         with self._db.reading() as unit:
-            found = [str(problem) for (problem,) in _rows(unit, SQL.check_file)]
-        for problem in found:
+            problems = [str(problem) for (problem,) in _rows(unit, SQL.check_file)]
+        for problem in problems:
             if not problem.startswith(_HARMLESS):
                 raise Unreadable(f"{str(self._path)!r} is damaged: {problem}", REPAIR)
 
@@ -406,7 +408,7 @@ class LedgerRow(NamedTuple):
         return self._replace(checksum=self._compute_checksum())
 
     def _compute_checksum(self) -> int:
-        """Return the checksum of the values; rows from before there were sources keep theirs."""
+        """Return the checksum of the values; a row without a source has the checksum of older versions."""
         return checksum(self[:-2] if self.source is None else self[:-1])
 
     @property
@@ -431,7 +433,7 @@ class LedgerRow(NamedTuple):
         )
 
     def record(self) -> EditRecord:
-        """Return the edit; a damaged one changes nothing, allows nothing, and holds what can be read."""
+        """Return the edit; a damaged one changes and allows nothing, and holds the readable texts."""
         row = report_damage(self) if self.is_damaged else self
         return EditRecord(
             id=LedgerId(row.id),
@@ -463,14 +465,14 @@ def _read_record(values: Values) -> EditRecord:
 
 def _rules(allowed: str | None) -> frozenset[str] | None:
     try:
-        found = json.loads(allowed) if allowed else []
+        names = json.loads(allowed) if allowed else []
     except ValueError:
         return None
-    return frozenset(map(str, found)) if isinstance(found, list) else None
+    return frozenset(map(str, names)) if isinstance(names, list) else None
 
 
 def salvage(path: Path, *, moment: str) -> tuple[int, str]:
-    """Put a file with the rows that can be read in the place of a damaged one, which stays under another name.
+    """Replace a damaged file by one with its readable rows; keep the damaged one under another name.
 
     Return how many rows there are, and that name. Raise Busy while another process has the ledger open.
     """
@@ -490,36 +492,37 @@ def salvage(path: Path, *, moment: str) -> tuple[int, str]:
 
 
 def _copy_rows(path: Path, fresh: Path) -> int:
-    from wellkept.salvage.evidence import insert_row
-    from wellkept.salvage.shapes import describe_shapes
+    from wellkept.salvage.rows import describe_shapes, insert_row
     from wellkept.storage.foreign import open_copy
 
     rows: list[dict[str, Any]] = []
     with suppress(Unreadable), open_copy(path, rescue=(_TABLE,)) as tables:  # too damaged to find its table
         names = sorted(tables.columns(_TABLE) & {*LedgerRow._fields, "voided"})
-        found = tables.rows(f"SELECT {', '.join(names)} FROM {_TABLE} ORDER BY id")  # noqa: S608 - our names
-        rows = [dict(zip(names, row, strict=True)) for row in found]
+        readable = tables.rows(f"SELECT {', '.join(names)} FROM {_TABLE} ORDER BY id")  # noqa: S608 - our names
+        rows = [dict(zip(names, row, strict=True)) for row in readable]
     target = SqliteDatabase(
         fresh, application_id=APPLICATION_ID, migrations=sql_migrations("wellkept.memory"), durability="full"
     )
     with closing(target) as database:
         database.connection.execute("PRAGMA foreign_keys = OFF")  # an undo names an edit that may be lost
         with database.writing() as unit:
-            shape = next(one for one in describe_shapes(unit) if one.table == _TABLE and not one.is_index)
+            shape = next(
+                candidate for candidate in describe_shapes(unit) if candidate.table == _TABLE and not candidate.is_index
+            )
             return sum(insert_row(unit, shape, row) for row in rows)
 
 
 def rebuild_rows(unit: UnitOfWork, texts: Iterable[str]) -> LedgerRepair:
     """Rebuild the damaged rows where their checksum proves the text, and mark the others as damaged for good."""
     rebuilt, marked = list[LedgerId](), list[LedgerId]()
-    found: Iterable[Values] = unit.execute(SQL.whole, (0,))
-    rows = [LedgerRow(*row) for row in found]
+    selected: Iterable[Values] = unit.execute(SQL.whole, (0,))
+    rows = [LedgerRow(*row) for row in selected]
     whole = [row for row in rows if not row.is_damaged]
-    known = dict.fromkeys([*texts, *(text for row in whole for text in (row.before, row.after) if text)])
+    candidates = dict.fromkeys([*texts, *(text for row in whole for text in (row.before, row.after) if text)])
     for row in rows:
         if row.is_damaged:
             raw: Iterable[Values] = unit.execute(SQL.raw_texts, (row.id,))
-            again = rebuild(row, next(iter(raw)), list(known))
+            again = rebuild(row, next(iter(raw)), list(candidates))
             unit.execute(SQL.set_row, (again or report_damage(row).with_checksum())._asdict())
             (marked if again is None else rebuilt).append(LedgerId(row.id))
     return LedgerRepair(tuple(rebuilt), tuple(marked))
@@ -550,10 +553,10 @@ def _possible(data: bytes | None, texts: Sequence[str]) -> Iterator[str]:
     yield from texts
     if len(data) > _MOST_BYTES:
         return
-    for place in range(len(data)):
+    for index in range(len(data)):
         for bit in range(8):
             changed = bytearray(data)
-            changed[place] ^= 1 << bit
+            changed[index] ^= 1 << bit
             try:
                 yield changed.decode()
             except UnicodeDecodeError:
@@ -561,11 +564,11 @@ def _possible(data: bytes | None, texts: Sequence[str]) -> Iterator[str]:
 
 
 def report_damage(row: LedgerRow) -> LedgerRow:
-    """Return a damaged row in the form of an archived text that says so, with every column in its type."""
+    """Return a damaged row as an archived text that says so, with valid values in every column."""
     texts = [_text(text) for text in (row.before, row.after) if text is not None]
     return LedgerRow(
         id=row.id,
-        write_id=_number(row.write_id),
+        write_id=row.write_id if isinstance(row.write_id, int) else 0,
         group_id=_text(row.group_id),
         time=float(row.time) if isinstance(row.time, float | int) else 0.0,
         target=row.target if page_of(row.target) is not None else Target.MEMORY.value,
@@ -589,7 +592,3 @@ def report_damage(row: LedgerRow) -> LedgerRow:
 
 def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0

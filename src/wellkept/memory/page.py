@@ -12,9 +12,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.clock import iso_moment
-from wellkept.core.digests import blake2b, sha256
 from wellkept.core.errors import Reason, Refused, Unreadable
-from wellkept.core.ids import LedgerId, SessionId, SourceName, UserId, new_group_id
+from wellkept.core.ids import LedgerId, SessionId, SourceName, UserId, blake2b, new_group_id, sha256
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import JSON, is_encodable, resource_path
 
@@ -48,23 +47,23 @@ def page_of(target: object) -> Target | None:
     return next((page for page in (Target.MEMORY, Target.USER) if page.value == target), None)
 
 
-class Add(Struct, frozen=True):
+class Add(Struct, frozen=True, tag_field="action", tag="add"):
     """Append `text` as a new entry."""
 
-    text: str
+    text: str = field(name="content")
 
 
-class Replace(Struct, frozen=True):
+class Replace(Struct, frozen=True, tag_field="action", tag="replace"):
     """Replace the one entry that contains `needle` with `text`."""
 
-    needle: str
-    text: str
+    needle: str = field(name="old_text")
+    text: str = field(name="content")
 
 
-class Remove(Struct, frozen=True):
+class Remove(Struct, frozen=True, tag_field="action", tag="remove"):
     """Remove the one entry that contains `needle`."""
 
-    needle: str
+    needle: str = field(name="old_text")
 
 
 Edit: TypeAlias = Add | Replace | Remove
@@ -84,7 +83,7 @@ class Step(Struct, frozen=True):
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether a text of it was forgotten: the ledger keeps an empty one in its place, which no entry can be."""
+        """Whether one of its texts was forgotten: the ledger keeps an empty text instead, which is no valid entry."""
         return "" in (self.before, self.after)
 
     def apply(self, entries: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -95,13 +94,13 @@ class Step(Struct, frozen=True):
                     return None
                 return (*entries[: self.position], self.after, *entries[self.position :])
             case "remove":
-                place = _place(entries, self.before, self.position)
-                return None if place is None else (*entries[:place], *entries[place + 1 :])
+                index = _place(entries, self.before, self.position)
+                return None if index is None else (*entries[:index], *entries[index + 1 :])
             case "replace":
-                place = _place(entries, self.before, self.position)
-                if place is None or self.after is None or self.after in entries:
+                index = _place(entries, self.before, self.position)
+                if index is None or self.after is None or self.after in entries:
                     return None
-                return (*entries[:place], self.after, *entries[place + 1 :])
+                return (*entries[:index], self.after, *entries[index + 1 :])
             case "archive":
                 return entries
             case _:
@@ -134,18 +133,18 @@ def steps_between(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Step, ...
     working = list(old)
     for entry in old:
         if entry not in new:
-            place = working.index(entry)
-            steps.append(Step("remove", entry, None, place))
-            del working[place]
-    for place, entry in enumerate(new):
-        if place < len(working) and working[place] == entry:
+            index = working.index(entry)
+            steps.append(Step("remove", entry, None, index))
+            del working[index]
+    for index, entry in enumerate(new):
+        if index < len(working) and working[index] == entry:
             continue
         if entry in working:
             current = working.index(entry)
             steps.append(Step("remove", entry, None, current))
             del working[current]
-        steps.append(Step("add", None, entry, place))
-        working.insert(place, entry)
+        steps.append(Step("add", None, entry, index))
+        working.insert(index, entry)
     return tuple(steps)
 
 
@@ -271,11 +270,11 @@ class LedgerRepair(Struct, frozen=True):
 
 def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:
     """Return the ids of records that are undone at present; an undo that was itself undone does not count."""
-    gone: set[LedgerId] = set()
+    undone: set[LedgerId] = set()
     for record in reversed(records):
-        if record.undoes is not None and record.id not in gone:
-            gone.add(record.undoes)
-    return gone
+        if record.undoes is not None and record.id not in undone:
+            undone.add(record.undoes)
+    return undone
 
 
 PERSON = frozenset(("user", "approval"))
@@ -291,20 +290,20 @@ def find_unverified(records: Sequence[EditRecord]) -> dict[str, SourceName]:
 
     Only a person's edit clears it. Undo, restore, repair and an agent that writes an entry again leave it as it was.
     """
-    gone = undone_ids(records)
-    found: dict[str, SourceName] = {}
+    undone = undone_ids(records)
+    unverified: dict[str, SourceName] = {}
     for record in records:
         entry = record.step.after
         if entry is None:
             continue
-        inherited = found.get(record.step.before or "") if record.step.action == "replace" else None
+        inherited = unverified.get(record.step.before or "") if record.step.action == "replace" else None
         is_import = record.origin == "import" and not (record.source or "import:").startswith(_OUTSIDE)
         if record.origin in PERSON or is_import:
-            if record.id not in gone:
-                found.pop(entry, None)
+            if record.id not in undone:
+                unverified.pop(entry, None)
         elif (source := record.source or inherited) is not None:
-            found[entry] = source
-    return found
+            unverified[entry] = source
+    return unverified
 
 
 def replay(records: Iterable[EditRecord]) -> tuple[str, ...]:
@@ -368,7 +367,7 @@ def clean(text: str) -> str | Refused:
 
 
 def subject_of(edit: Edit) -> str:
-    """Return the entry that an edit writes, as it would be stored, or the text that names the one it removes."""
+    """Return the entry that an edit writes, as it would be stored, or the text that selects the entry to remove."""
     if isinstance(edit, Remove):
         return edit.needle.strip()
     entry = clean(edit.text)
@@ -414,42 +413,39 @@ class Page(Struct, frozen=True):
         """Return the page after `edit`, without checking its size, or why the edit cannot be made."""
         match edit:
             case Add(text):
-                return self._add(text)
+                entry = clean(text)
+                if isinstance(entry, Refused):
+                    return entry
+                if entry in self.entries:
+                    return EditedPage(self, (), "Entry already exists (no duplicate added).")
+                return self._take(Step("add", None, entry, len(self.entries)))
             case Replace(needle, text):
                 return self._replace(needle, text)
             case Remove(needle):
-                place = self._place(needle)
-                if isinstance(place, Refused):
-                    return place
-                return self._take(Step("remove", self.entries[place], None, place))
+                index = self._place(needle)
+                if isinstance(index, Refused):
+                    return index
+                return self._take(Step("remove", self.entries[index], None, index))
             case _:
                 assert_never(edit)
-
-    def _add(self, text: str) -> "EditedPage | Refused":
-        entry = clean(text)
-        if isinstance(entry, Refused):
-            return entry
-        if entry in self.entries:
-            return EditedPage(self, (), "Entry already exists (no duplicate added).")
-        return self._take(Step("add", None, entry, len(self.entries)))
 
     def _replace(self, needle: str, text: str) -> "EditedPage | Refused":
         entry = clean(text)
         if isinstance(entry, Refused):
             return entry
-        place = self._place(needle)
-        if isinstance(place, Refused):
-            return place
-        old = self.entries[place]
+        index = self._place(needle)
+        if isinstance(index, Refused):
+            return index
+        old = self.entries[index]
         if entry == old:
             return EditedPage(self, (), "The entry already says that; nothing was changed.")
         if entry in self.entries:
-            merged = self._take(Step("remove", old, None, place))
+            merged = self._take(Step("remove", old, None, index))
             return replace(merged, message="The result equals another entry: the old one was removed.")
-        return self._take(Step("replace", old, entry, place))
+        return self._take(Step("replace", old, entry, index))
 
     def _containing(self, wanted: str) -> dict[str, None]:
-        """Return the entries that contain a text, whichever form its letters have; pages may be edited by hand."""
+        """Return the entries that contain a text in any Unicode form, because pages may be edited by hand."""
         exact = dict.fromkeys(entry for entry in self.entries if wanted in entry)
         form = normalize("NFC", wanted)
         return exact or dict.fromkeys(entry for entry in self.entries if form in normalize("NFC", entry))
@@ -478,12 +474,7 @@ class Page(Struct, frozen=True):
     def _take(self, step: Step) -> "EditedPage":
         entries = step.apply(self.entries)
         assert entries is not None
-        messages = {
-            "add": "Entry added.",
-            "replace": "Entry replaced.",
-            "remove": "Entry removed.",
-            "archive": "",
-        }
+        messages = {"add": "Entry added.", "replace": "Entry replaced.", "remove": "Entry removed.", "archive": ""}
         return EditedPage(replace(self, entries=entries), (step,), messages[step.action])
 
 
@@ -533,10 +524,7 @@ def find_drift(entries: Sequence[str], limit: int, known: Collection[str]) -> st
 
 
 def apply_edits(
-    page: Page,
-    edits: Sequence[Edit],
-    *,
-    oldest_first: Callable[[Sequence[str]], list[str]] | None,
+    page: Page, edits: Sequence[Edit], *, oldest_first: Callable[[Sequence[str]], list[str]] | None
 ) -> Change | Refused:
     """Return the change that `edits` make together, or the refusal of the first one that cannot be made.
 
@@ -564,9 +552,9 @@ def _make_room(page: Page, change: Change, oldest_first: Callable[[Sequence[str]
     for entry in oldest_first([entry for entry in change.entries if entry not in new]):
         if page.fits(entries):
             break
-        place = entries.index(entry)
-        moved.append(Step("remove", entry, None, place))
-        entries = (*entries[:place], *entries[place + 1 :])
+        index = entries.index(entry)
+        moved.append(Step("remove", entry, None, index))
+        entries = (*entries[:index], *entries[index + 1 :])
     if not page.fits(entries):
         return refuse_over_budget(page, change.entries)
     return replace(change, entries=entries, overflow=tuple(moved), is_only_copy=True)
@@ -638,20 +626,19 @@ def digest(text: str) -> bytes:
 
 
 def find_verdict(text: str, allow: Collection[str] = ()) -> "Verdict":
-    """Return what `scan` finds in a text for a page, remembered from the first time on; without rules in `allow`."""
+    """Return what `scan` finds in a text for a page, without rules in `allow`; the result is cached."""
     from wellkept.security.scan import Verdict, scan
 
     name = digest(text)
     if name not in _verdicts:
-        _remember(name, scan(text))
-    found = _verdicts.get(name) or Verdict(())
-    return replace(found, findings=tuple(one for one in found.findings if one.rule not in allow)) if allow else found
-
-
-def _remember(name: bytes, verdict: "Verdict") -> None:
-    if len(_verdicts) >= _MOST_REMEMBERED:
-        _verdicts.clear()
-    _verdicts[name] = verdict if verdict.findings else None
+        if len(_verdicts) >= _MOST_REMEMBERED:
+            _verdicts.clear()
+        verdict = scan(text)
+        _verdicts[name] = verdict if verdict.findings else None
+    verdict = _verdicts.get(name) or Verdict(())
+    if not allow:
+        return verdict
+    return replace(verdict, findings=tuple(finding for finding in verdict.findings if finding.rule not in allow))
 
 
 def list_unsafe(texts: Iterable[str], stored: Callable[[], Collection[bytes]]) -> "dict[str, Verdict]":
@@ -667,8 +654,8 @@ def list_unsafe(texts: Iterable[str], stored: Callable[[], Collection[bytes]]) -
         for name in unknown:
             if name in clean:
                 _verdicts[name] = None
-    found = {text: _verdicts[name] if name in _verdicts else find_verdict(text) for name, text in names.items()}
-    return {text: verdict for text, verdict in found.items() if verdict is not None and verdict.findings}
+    verdicts = {text: _verdicts[name] if name in _verdicts else find_verdict(text) for name, text in names.items()}
+    return {text: verdict for text, verdict in verdicts.items() if verdict is not None and verdict.findings}
 
 
 def list_clean(names: Iterable[bytes]) -> list[bytes]:
@@ -677,7 +664,7 @@ def list_clean(names: Iterable[bytes]) -> list[bytes]:
 
 
 def split_digests(row: Sequence[object] | None) -> frozenset[bytes]:
-    """Return the digests that a store kept joined in a row; none of anything else."""
+    """Return the digests that a store joined in one value; none if the value is anything else."""
     kept = row[0] if row is not None and isinstance(row[0], bytes) else b""
     return frozenset(kept[at : at + DIGEST_BYTES] for at in range(0, len(kept), DIGEST_BYTES))
 
@@ -694,7 +681,7 @@ def mask_threats(
     unverified: Mapping[str, "SourceName"] = MappingProxyType({}),
     clean: Callable[[], Collection[bytes]] = know_none,
 ) -> list[str]:
-    """Return the entries with a marker in place of each one that a block rule matches, and before unverified ones.
+    """Return the entries with a marker instead of each blocked one, and before each unverified one.
 
     `allowed` returns the rules that a person has allowed for an entry; it is called only for entries with a match.
     `clean` returns the digests of entries that need not be scanned again.
@@ -706,8 +693,8 @@ def mask_threats(
     from wellkept.core.provenance import mark_unverified  # most pages hold nothing unverified
 
     return [
-        mark_unverified(unverified[entry], shown) if entry in unverified else shown
-        for entry, shown in zip(entries, masked, strict=True)
+        mark_unverified(unverified[entry], text) if entry in unverified else text
+        for entry, text in zip(entries, masked, strict=True)
     ]
 
 
@@ -738,11 +725,11 @@ def render(target: Target, page: Page, shown_entries: Sequence[str]) -> str | No
     """Return the block with the entries as a model may see them, None for an empty page."""
     if not page.entries:
         return None
-    shown = ENTRY_DELIMITER.join(shown_entries)
+    text = ENTRY_DELIMITER.join(shown_entries)
     pairs = zip(page.entries, shown_entries, strict=True)
-    is_marked = any(entry != text and text.startswith("[unverified, ") for entry, text in pairs)
+    is_marked = any(entry != as_shown and as_shown.startswith("[unverified, ") for entry, as_shown in pairs)
     note = f"{UNVERIFIED}\n" if is_marked else ""
-    return f"{RULE}\n{HEADERS[target]} [{page.usage}]\n{RULE}\n{note}{shown}"
+    return f"{RULE}\n{HEADERS[target]} [{page.usage}]\n{RULE}\n{note}{text}"
 
 
 def delta_notice(
@@ -760,14 +747,15 @@ def delta_notice(
     lines = []
     for target in Target:
         before, after = frozen.get(target, ()), live.get(target, ())
-        known = own.get(target, frozenset())
-        new = [entry for entry in after if entry not in before and entry not in known]
-        gone = [entry for entry in before if entry not in after and entry not in known]
+        own_entries = own.get(target, frozenset())
+        added = [entry for entry in after if entry not in before and entry not in own_entries]
+        removed = [entry for entry in before if entry not in after and entry not in own_entries]
         allowed_here = partial(allowed, target)
         lines += [
-            f"- {target}: now also: {entry}" for entry in mask_threats(new, allowed_here, unverified=unverified(target))
+            f"- {target}: now also: {entry}"
+            for entry in mask_threats(added, allowed_here, unverified=unverified(target))
         ]
-        lines += [f"- {target}: no longer: {preview(entry)}" for entry in mask_threats(gone, allowed_here)]
+        lines += [f"- {target}: no longer: {preview(entry)}" for entry in mask_threats(removed, allowed_here)]
     if not lines:
         return None
     return _fit("Curated memory changed since this conversation began:", lines)

@@ -12,7 +12,7 @@ from typing import Any
 from wellkept.core.errors import Busy, UsageError
 from wellkept.core.ids import UserId
 from wellkept.core.ports import Database, UnitOfWork
-from wellkept.memory.ledger import SqliteLedger
+from wellkept.memory.ledger import Ledger
 from wellkept.memory.page import PROJECT_PREFIX, StoredPage, Target, target_of
 from wellkept.memory.store import BACKUPS_KEPT, FILE_NAMES, PROJECTS, Storage, nameless_folder
 from wellkept.storage.connections import statements
@@ -33,20 +33,18 @@ class PostgresPages:
         """Do nothing: the first write creates the row, and a killed writer leaves none."""
 
     def for_project(self, project: str | None) -> "PostgresPages":
-        """Return the same pages with that of a project, given by its folder."""
         return PostgresPages(self._database, self._user, project=project)
 
     def projects(self) -> list[str]:
-        """Return the folders of all projects that have a page."""
         with self._database.reading() as unit:
             return [str(name).removeprefix(PROJECT_PREFIX) for (name,) in self._run(unit, SQL.projects)]
 
     def find_project(self, project: str) -> str:
-        """Return the name of a project's page: the one without its own name if that was forgotten."""
+        """Return the name of a project's page, or its neutral name if the project's name was forgotten."""
         nameless = nameless_folder(project)
         with self._database.reading() as unit:
-            found = list(self._run(unit, SQL.read, name=target_of(Target.PROJECT, nameless)))
-        return nameless if found else project
+            rows = list(self._run(unit, SQL.read, name=target_of(Target.PROJECT, nameless)))
+        return nameless if rows else project
 
     def rename_project(self, old: str, new: str) -> None:
         """Give the page of a project another name."""
@@ -107,8 +105,8 @@ class PostgresPages:
         return unit.execute(statement, {"user": self._user, **bindings})
 
 
-class PostgresLedger(SqliteLedger):
-    """The edits of one user in the table `edits`; implements `Ledger`.
+class PostgresLedger(Ledger):
+    """The edits of one user in the table `edits`.
 
     It inherits because rows, checksums and statements are the same; only where they are stored differs.
     """
@@ -118,7 +116,7 @@ class PostgresLedger(SqliteLedger):
         self._database = database
 
     def for_project(self, project: str | None) -> "PostgresLedger":
-        """Return the same ledger as the sessions of a project see it."""
+        """Return the same ledger with the rows of a project's page."""
         return PostgresLedger(self._database, self._user, project=project)
 
     @property
@@ -130,13 +128,13 @@ class PostgresLedger(SqliteLedger):
         return True
 
     def _allot(self, unit: UnitOfWork, count: int) -> tuple[int, int]:
-        """Return the id of the first of `count` new rows, and the number of their write."""
+        """Reserve ids for `count` new rows; return the first id and the number of the write."""
         numbers: Iterable[tuple[Any, ...]] = unit.execute(SQL.allot, {"user": self._user, "count": count})
         newest, write_id = next(iter(numbers))
         return int(newest) - count + 1, int(write_id)
 
     def is_watched(self) -> bool:
-        """Whether a difference is an edit from outside: always, because pages of a server are no files."""
+        """Whether a difference is an edit from outside: always true, because nobody edits rows of a server by hand."""
         return True
 
     def watch(self) -> None:
@@ -194,5 +192,5 @@ class FolderPages:
 
 
 def open_storage(database: Database, user: str) -> Storage:
-    """Return the pages and the ledger of a user, who is named as the rows of `database` name users."""
+    """Return the pages and the ledger of a user, given by the name in the rows of `database`."""
     return Storage(PostgresPages(database, user), PostgresLedger(database, user))

@@ -74,7 +74,7 @@ def edit_page(
 def replace_exactly(
     store: MemoryStore, target: Target, before: str, after: str | None, author: Author
 ) -> Outcome | Refused:
-    """Replace, or with None remove, the entry that says exactly `before`; refused once no entry says that."""
+    """Replace the entry `before`, or remove it if `after` is None; refused if no entry has exactly this text."""
     refused = None if after is None else store.check(target, (Add(after),), author)
     entry = None if after is None else clean(after)
     if refused is not None or isinstance(entry, Refused):
@@ -85,13 +85,13 @@ def replace_exactly(
             return Refused(
                 Reason.MOVED_ON, "This entry was changed meanwhile.", "compare both versions, then edit again"
             )
-        place = live.entries.index(before)
+        index = live.entries.index(before)
         if entry is None or (entry != before and entry in live.entries):
-            step = Step("remove", before, None, place)
+            step = Step("remove", before, None, index)
         elif entry == before:
             return Change(live.entries, (), "The entry already says that; nothing was changed.")
         else:
-            step = Step("replace", before, entry, place)
+            step = Step("replace", before, entry, index)
         entries = step.apply(live.entries)
         assert entries is not None
         if not live.fits(entries):
@@ -198,7 +198,7 @@ def import_pages(
 
 
 def _read_sources(text: str) -> dict[str, SourceName]:
-    """Return where unverified entries of an export came from, by entry; none claims more trust than the file has."""
+    """Return the sources of unverified entries of an export, by entry; none is trusted more than the file."""
     from wellkept.core.provenance import accept_claim
 
     try:
@@ -206,9 +206,9 @@ def _read_sources(text: str) -> dict[str, SourceName]:
     except (ValueError, RecursionError):
         return {}
     listed = data.get("sources") if isinstance(data, dict) else None
-    found = listed.items() if isinstance(listed, dict) else ()
+    claims = listed.items() if isinstance(listed, dict) else ()
     return {
-        entry: accept_claim(SourceName(name), _IMPORTED) or _IMPORTED for entry, name in found if isinstance(name, str)
+        entry: accept_claim(SourceName(name), _IMPORTED) or _IMPORTED for entry, name in claims if isinstance(name, str)
     }
 
 
@@ -233,10 +233,10 @@ def import_page(
         if entry in store.page(target).entries:
             present.append(entry)
             continue
-        known = store.allowed_rules(target, entry)
-        outcome = store.apply(target, Add(entry), replace(author, allow=known))
+        allowed = store.allowed_rules(target, entry)
+        outcome = store.apply(target, Add(entry), replace(author, allow=allowed))
         if isinstance(outcome, Refused) and outcome.reason is Reason.HELD and keep_held:
-            outcome = store.apply(target, Add(entry), replace(author, allow=known | rules_in(outcome)))
+            outcome = store.apply(target, Add(entry), replace(author, allow=allowed | rules_in(outcome)))
         is_too_much = isinstance(outcome, Refused) and outcome.reason is Reason.OVER_BUDGET
         if is_too_much:
             outcome = store.archive(target, [entry], author)
@@ -335,7 +335,7 @@ def _decode(raw: bytes) -> tuple[str, bool]:
 
 
 def _was_written_by_kept(store: MemoryStore, target: Target, text: str) -> bool:
-    """Whether kept wrote this entry: then its paragraphs and bullets belong together."""
+    """Whether kept wrote this entry, so that its paragraphs and bullets belong together."""
     try:
         return store.ledger.contains(target, text, outside=False)
     except StorageError:

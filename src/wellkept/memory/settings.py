@@ -26,6 +26,9 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
     """Whether each project has a page of its own, in the prompt of its sessions only; needs `memory_enabled`."""
     project_char_limit: Annotated[int, Above(0)] = DEFAULT_PROJECT_CHAR_LIMIT
     """How many characters the page of a project may hold, delimiters included."""
+    check_project: bool = True
+    """Whether the entries of a project's page are checked against its files and git, and a note stands beside those
+    that no longer agree with them."""
     read_action: bool = False
     """Whether the model's `memory` tool also has `read` and `search`."""
     delta_notice: bool = True

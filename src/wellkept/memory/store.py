@@ -7,15 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.clock import SystemClock
-from wellkept.core.digests import sha256
 from wellkept.core.errors import Busy, Reason, Refused, StorageError, Unreadable, UsageError
-from wellkept.core.ids import OWNER, LedgerId, SourceName, UserId
+from wellkept.core.ids import OWNER, LedgerId, SourceName, UserId, sha256
 from wellkept.core.ports import ignore
 from wellkept.core.provenance import Kind, Source
 from wellkept.core.regular_files import explain_errors
@@ -38,6 +37,7 @@ from wellkept.memory.page import (
     find_drift,
     find_unverified,
     find_verdict,
+    list_unsafe,
     mask_threats,
     page_hash,
     preview,
@@ -55,7 +55,7 @@ from wellkept.storage.locks import hold_lock
 if TYPE_CHECKING:
     from wellkept.core.ids import SourceName
     from wellkept.core.ports import Clock, EventSink
-    from wellkept.memory.ports import Ledger, Pages
+    from wellkept.memory.ledger import Ledger
 
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,48 @@ _LEDGER_REMEDY = "see `kept doctor` for the state of memories/ledger.db"
 
 Decide: TypeAlias = Callable[[Page], Change | Refused]
 """Receives the page under its lock and returns what it becomes."""
+NoteFacts: TypeAlias = Callable[[Mapping[str, float | None]], Mapping[str, str]]
+"""Receives the entries of a project's page, each with the time of its last change, and returns notes on some."""
+
+
+class Pages(Protocol):
+    """The storage of one user's pages: files, or rows of a server. It never returns another user's data.
+
+    `wellkept.testing.memory_contract` has the suite that every implementation must pass.
+    """
+
+    def prepare(self) -> None:
+        """Create what the first read or write needs, and remove what killed writers left behind."""
+
+    def for_project(self, project: str | None) -> "Pages":
+        """Return the same pages with that of a project, given by its folder."""
+
+    def projects(self) -> list[str]:
+        """Return the folders of all projects that have a page."""
+
+    def find_project(self, project: str) -> str:
+        """Return the folder of a project's page, or its neutral folder if the project's name was forgotten."""
+
+    def rename_project(self, old: str, new: str) -> None:
+        """Give the folder of a project, which has a page, another name."""
+
+    def name(self, target: Target) -> str:
+        """Return the name of the page for messages, such as `MEMORY.md`."""
+
+    def read(self, target: Target) -> StoredPage:
+        """Return a page, empty when it does not exist; raises StorageError when it cannot be read."""
+
+    def lock(self, target: Target, *, timeout_seconds: float) -> AbstractContextManager[None]:
+        """Keep every other writer of this page out, or raise Busy after the timeout. Readers never wait."""
+
+    def replace(self, target: Target, text: str, *, expected: StoredPage) -> None:
+        """Replace a page durably and as a whole; call it under the lock.
+
+        Raises Busy, and changes nothing, when the page no longer has the bytes of `expected`.
+        """
+
+    def back_up(self, target: Target, raw: bytes, *, epoch: int) -> str:
+        """Keep a copy of the raw bytes, once per distinct content, the newest ten; return the copy's name."""
 
 
 class WrittenPage(Struct, frozen=True):
@@ -202,17 +244,17 @@ def settle(ledger: "Ledger", target: Target, entries: tuple[str, ...], *, now: f
     if newest is not None and newest.was_never_applied(current, stamp):
         ledger.void(newest.write_id)
         return
-    known = replay(ledger.rows(target))
-    change = Change(entries, steps_between(known, entries))
+    recorded = replay(ledger.rows(target))
+    change = Change(entries, steps_between(recorded, entries))
     # what is there when kept first looks at a home is the person's own set-up
-    sources = find_outside(target, known, entries) if ledger.is_watched() else {}
-    ledger.append(target, change, known, author=Author(origin="outside", sources=sources), now=now)
+    sources = find_outside(target, recorded, entries) if ledger.is_watched() else {}
+    ledger.append(target, change, recorded, author=Author(origin="outside", sources=sources), now=now)
 
 
-def find_outside(target: Target, known: Sequence[str], entries: Sequence[str]) -> dict[str, SourceName]:
-    """Return the entries that no write of kept put on a page, each with that as its source."""
+def find_outside(target: Target, recorded: Sequence[str], entries: Sequence[str]) -> dict[str, SourceName]:
+    """Return the entries that were put on a page without kept, each with the page's file as its source."""
     source = Source(Kind.OUTSIDE, FILE_NAMES.get(target, "MEMORY.md")).stored
-    return {entry: source for entry in entries if entry not in known}
+    return {entry: source for entry in entries if entry not in recorded}
 
 
 FILE_NAMES = {Target.MEMORY: "MEMORY.md", Target.USER: "USER.md"}
@@ -240,7 +282,7 @@ class FilePages:
         return sorted(path.parent.name for path in (self._folder / PROJECTS).glob("*/MEMORY.md"))
 
     def find_project(self, project: str) -> str:
-        """Return the folder in which a project's page is: the one without its name if that was forgotten."""
+        """Return the folder of a project's page, or its neutral folder if the project's name was forgotten."""
         nameless = nameless_folder(project)
         return nameless if (self._folder / PROJECTS / nameless).is_dir() else project
 
@@ -319,7 +361,7 @@ def project_folder(root: Path) -> str:
 
 
 def nameless_folder(project: str) -> str:
-    """Return what the folder of a project's page is called after its name was forgotten."""
+    """Return the neutral folder of a project's page, used after the project's name was forgotten."""
     return f"forgotten-{project.rpartition('-')[2]}"
 
 
@@ -349,11 +391,7 @@ class Outcome(JsonStruct, frozen=True):
         return {"success": True, **super().as_json()}
 
 
-_SWITCHES = {
-    Target.MEMORY: "memory_enabled",
-    Target.USER: "user_profile_enabled",
-    Target.PROJECT: "memory_enabled",
-}
+_SWITCHES = {Target.MEMORY: "memory_enabled", Target.USER: "user_profile_enabled", Target.PROJECT: "memory_enabled"}
 """The setting that switches a page off; that of a project is also off without the page `memory`."""
 
 
@@ -389,6 +427,7 @@ class MemoryStore:
         if project is not None:
             self.pages, self.ledger = opened.pages.for_project(project), opened.ledger.for_project(project)
         self._frozen: Mapping[Target, str | None] | None = None
+        self._note_facts: NoteFacts | None = None
         self._writer = PageWriter(
             self.pages, self.ledger, clock=self.clock, sink=sink, timeout_seconds=self.settings.lock_timeout_seconds
         )
@@ -397,13 +436,18 @@ class MemoryStore:
         """Close the ledger; the next use opens it again."""
         self._opened.ledger.close()
 
-    def for_project(self, project: str | None) -> "MemoryStore":
-        """Return the same memory with the page of another project, given by its folder; closing one closes all."""
+    def for_project(self, project: str | None, note_facts: NoteFacts | None = None) -> "MemoryStore":
+        """Return the same memory with the page of another project, given by its folder; closing one closes all.
+
+        `note_facts` checks that page against the project when it is loaded.
+        """
         if project == self.project:
             return self
-        return MemoryStore(
+        bound = MemoryStore(
             self._opened, self.settings, user=self.user, project=project, clock=self.clock, sink=self.sink
         )
+        bound._note_facts = note_facts
+        return bound
 
     def projects(self) -> "list[MemoryStore]":
         """Return this memory once for each project that has a page."""
@@ -416,7 +460,7 @@ class MemoryStore:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """Return the pages that there are here: that of the project only where one is known."""
+        """Return the pages of this store; the page of the project only if a project is known."""
         return tuple(Target) if self.project is not None else (Target.MEMORY, Target.USER)
 
     def is_enabled(self, target: Target) -> bool:
@@ -468,9 +512,9 @@ class MemoryStore:
         if self.settings.untrusted == "allow" or target not in self.targets:
             return {}
         try:
-            known = find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}
+            recorded = find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}
             live = self.pages.read(target).entries if entries is None else tuple(entries)
-            return {**known, **self._find_unrecorded(target, live)}
+            return {**recorded, **self._find_unrecorded(target, live)}
         except StorageError:
             return {}
 
@@ -482,7 +526,7 @@ class MemoryStore:
         return find_outside(target, replay(self.ledger.rows(target)), entries) if self.ledger.is_watched() else {}
 
     def record_outside_edits(self) -> None:
-        """Record what was changed on the pages without kept; the first time, take them as the person's own set-up."""
+        """Record changes that were made without kept; the first time, accept the pages as the person's own."""
         is_watched = self.ledger.is_watched()
         stores = [self] if is_watched else [self, *self.projects()]
         for store in stores:
@@ -526,7 +570,27 @@ class MemoryStore:
 
             self.sink(Warned(f"the prompt does not contain this page: {error.message}", error.remedy))
             return None
-        return render(target, page, self.mask(target, page.entries, is_page=True))
+        shown = self.mask(target, page.entries, is_page=True)
+        if target is Target.PROJECT:
+            notes = self.note_facts(page.entries)
+            pairs = zip(page.entries, shown, strict=True)
+            shown = [f"{text} {notes[entry]}" if entry in notes else text for entry, text in pairs]
+        return render(target, page, shown)
+
+    def note_facts(self, entries: Sequence[str]) -> Mapping[str, str]:
+        """Return short notes on the entries of the project's page that the project no longer confirms."""
+        if self._note_facts is None or not entries or not self.settings.check_project:
+            return {}
+        unsafe = list_unsafe(entries, partial(self._read_clean, Target.PROJECT))
+        return self._note_facts(self.changed_times(Target.PROJECT, [one for one in entries if one not in unsafe]))
+
+    def changed_times(self, target: Target, entries: Sequence[str]) -> dict[str, float | None]:
+        """Return when each entry was last changed; None if the ledger does not know it."""
+        try:
+            times = {row.step.after: row.time for row in self.ledger.rows(target)}
+        except StorageError:
+            times = {}
+        return {entry: times.get(entry) for entry in entries}
 
     def allowed_rules(self, target: Target, entry: str) -> frozenset[str]:
         """Return the scanner rules that a person allowed for this entry and did not undo."""
@@ -534,8 +598,10 @@ class MemoryStore:
             rows = self.ledger.rows(target)
         except StorageError:
             return frozenset()
-        gone = undone_ids(rows)
-        return frozenset[str]().union(*(row.allowed for row in rows if row.step.after == entry and row.id not in gone))
+        undone = undone_ids(rows)
+        return frozenset[str]().union(
+            *(row.allowed for row in rows if row.step.after == entry and row.id not in undone)
+        )
 
     def apply(self, target: Target | str, edit: Edit, author: Author | None = None) -> Outcome | Refused:
         """Apply one edit."""
@@ -568,7 +634,7 @@ class MemoryStore:
         return apply_edits(page, edits, oldest_first=oldest_first)
 
     def _list_movable(self, target: Target, author: Author, entries: Sequence[str]) -> list[str]:
-        """Return the entries that a write may move to the archive; what an agent read moves no verified entry."""
+        """Return the entries that a write may move to the archive; an untrusted source moves no verified entry."""
         from wellkept.core.provenance import read_source
 
         is_foreign = any(not read_source(source).is_own for source in author.sources.values())
@@ -588,8 +654,8 @@ class MemoryStore:
             step
             for entry in texts
             if isinstance(entry, str) and (entry in unverified or not author.allow <= self.allowed_rules(target, entry))
-            for place in [page.entries.index(entry)]
-            for step in (Step("remove", entry, None, place), Step("add", None, entry, place))
+            for index in [page.entries.index(entry)]
+            for step in (Step("remove", entry, None, index), Step("add", None, entry, index))
         ]
         message = f"Allowed for this entry from now on: {', '.join(sorted(author.allow))}."
         return Change(page.entries, tuple(steps), message if author.allow else "Confirmed.") if steps else None
@@ -630,13 +696,15 @@ class MemoryStore:
         if not isinstance(matches, list):
             return refused
         live = self.page(target).entries
-        shown = {preview(entry): preview(masked) for entry, masked in zip(live, self.mask(target, live), strict=True)}
+        by_preview = {
+            preview(entry): preview(masked) for entry, masked in zip(live, self.mask(target, live), strict=True)
+        }
         return replace(
-            refused, detail={**refused.detail, "matches": [shown.get(str(match), match) for match in matches]}
+            refused, detail={**refused.detail, "matches": [by_preview.get(str(match), match) for match in matches]}
         )
 
     def check(self, target: Target, edits: Sequence[Edit], author: Author) -> Refused | None:
-        """Return why these edits are refused whatever the page contains: it is disabled, or a text is invalid."""
+        """Return why these edits are refused regardless of the page's entries: disabled page or invalid text."""
         if not self.is_enabled(target):
             return self._refuse_disabled(target)
         for number, edit in enumerate(edits, start=1):
@@ -674,9 +742,9 @@ class MemoryStore:
 
 
 def _open_folder(folder: Path, user: UserId) -> Storage:
-    from wellkept.memory.ledger import SqliteLedger
+    from wellkept.memory.ledger import Ledger
 
-    return Storage(FilePages(folder), SqliteLedger(folder / "ledger.db", user=user))
+    return Storage(FilePages(folder), Ledger(folder / "ledger.db", user=user))
 
 
 def check_text(text: str, allow: frozenset[str] = frozenset()) -> Refused | None:

@@ -15,7 +15,7 @@ from wellkept.core.tools import Tool, ToolContext, ToolSchema, read_schema
 from wellkept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from wellkept.memory.history import search_archive
 from wellkept.memory.page import Add, Author, Edit, Page, Remove, Replace, Target, refuse_batch, subject_of
-from wellkept.memory.store import MemoryStore, Outcome
+from wellkept.memory.store import MemoryStore
 
 
 def memory_schema(*, has_project: bool = False) -> ToolSchema:
@@ -138,7 +138,7 @@ def _invalid(error: str, remedy: str) -> Refused:
 
 
 def _describe(value: JSON) -> str:
-    """Return a short word as it is, and only the type of anything else, because it may be a secret."""
+    """Describe a value for an error: short words verbatim, anything else by type, because it may be a secret."""
     match value:
         case None:
             return "missing"
@@ -178,7 +178,9 @@ class MemoryTool:
 
     def call(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         """Answer one call; bad arguments and a broken disk are answers too."""
-        self._reset_count_in_new_turn(context)
+        turn = (context.session_id, context.turn)
+        if turn != self._turn:
+            self._turn, self._failed = turn, 0
         if not (self._store.settings.memory_enabled or self._store.settings.user_profile_enabled):
             return _final_refusal("Memory is disabled in the configuration.")
         if context.incognito:
@@ -192,18 +194,13 @@ class MemoryTool:
         except KeptError as error:
             return Refused(Reason.UNAVAILABLE, error.message, error.remedy).as_json()
 
-    def _reset_count_in_new_turn(self, context: ToolContext) -> None:
-        turn = (context.session_id, context.turn)
-        if turn != self._turn:
-            self._turn, self._failed = turn, 0
-
     def _answer(self, request: Request, context: ToolContext) -> Mapping[str, JSON]:
         match request:
             case ReadRequest(target):
                 return self._state(target, self._store.page(target).entries)
             case ArchiveRequest(target, query):
-                found = search_archive(self._store, query, target=target).records
-                texts = [row.step.before or "" for row in found[:MAX_ARCHIVE_HITS]]
+                records = search_archive(self._store, query, target=target).records
+                texts = [row.step.before or "" for row in records[:MAX_ARCHIVE_HITS]]
                 return {"success": True, "target": target.value, "archived": self._store.mask(target, texts)}
             case WriteRequest():
                 return self._write(request, context)
@@ -224,12 +221,17 @@ class MemoryTool:
         if isinstance(result, Staged | Held):
             return result.as_json()
         self._failed = 0
-        return self._confirm(result.outcome)
+        return {
+            # as written under the lock: reading the page again could only show somebody else's next edit
+            **self._state(result.outcome.target, result.outcome.change.entries),
+            "message": result.outcome.message,
+            "note": result.outcome.note or "Durable now; the prompt shows it from the next session on.",
+        }
 
     def _find_taints(self, request: WriteRequest, context: ToolContext) -> dict[str, Taint]:
-        """Return what taints the texts of a write: what was read before it, and unverified entries that it repeats."""
+        """Return the taints of a write, by text: sources read before it, and unverified entries that it repeats."""
         unverified = self._store.list_unverified(request.target, ())
-        found: dict[str, Taint] = {}
+        taints: dict[str, Taint] = {}
         for edit in request.edits:
             text = subject_of(edit)
             taint = context.find_taint(text)
@@ -239,8 +241,8 @@ class MemoryTool:
                 is_seen = repeated is not None and read_source(repeated).kind is not Kind.AGENT
                 taint = Taint(repeated, Basis.REPEATS if is_seen else Basis.CONTEXT) if repeated is not None else taint
             if taint is not None and not self._is_of_project(taint, request.target):
-                found[text] = taint
-        return found
+                taints[text] = taint
+        return taints
 
     @staticmethod
     def _is_of_project(taint: Taint, target: Target) -> bool:
@@ -255,14 +257,6 @@ class MemoryTool:
 
         said = context.said.casefold()
         return next((source for entry, source in unverified.items() if echoes(text, entry, said)), None)
-
-    def _confirm(self, outcome: Outcome) -> Mapping[str, JSON]:
-        return {
-            # as written under the lock: reading the page again could only show somebody else's next edit
-            **self._state(outcome.target, outcome.change.entries),
-            "message": outcome.message,
-            "note": outcome.note or "Durable now; the prompt shows it from the next session on.",
-        }
 
     def _state(self, target: Target, entries: tuple[str, ...]) -> dict[str, JSON]:
         page = Page(entries, self._store.limit(target))

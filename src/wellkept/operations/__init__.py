@@ -3,13 +3,13 @@
 An operation takes a `Caller` and typed arguments. It returns a value with one JSON form (`as_json`), or `Refused`
 where the caller can react. Other failures raise a `KeptError`. Progress is reported to the caller's sink.
 
-A module is imported when it is first used (`operations.pages.undo`): building the results of all of them would take
+A module is imported when it is first used (`operations.memory.undo`): building the results of all of them would take
 a tenth of a second of every command.
 """
 
 from typing import TYPE_CHECKING
 
-from wellkept.core.lazy import load_on_use
+from wellkept.core.text import load_on_use
 
 if TYPE_CHECKING:
     from wellkept.operations import (
@@ -17,57 +17,54 @@ if TYPE_CHECKING:
         curator,
         demo,
         doctor,
-        entries,
         evaluation,
+        memory,
         models,
         news,
-        pages,
         plugins,
         profiles,
+        projectfacts,
         proposals,
         providers,
         recall,
         receipts,
         search,
         sessions,
-        skill_hub,
         skills,
         storage,
         systemd,
         tools,
         upkeep,
-        usage,
         users,
         vectors,
     )
+    from wellkept.operations import memory as pages  # noqa: F401 - its former name, in programs of users
 
 __all__ = [
     "conversations",
     "curator",
     "demo",
     "doctor",
-    "entries",
     "evaluation",
+    "memory",
     "models",
     "news",
-    "pages",
     "plugins",
     "profiles",
+    "projectfacts",
     "proposals",
     "providers",
     "recall",
     "receipts",
     "search",
     "sessions",
-    "skill_hub",
     "skills",
     "storage",
     "systemd",
     "tools",
     "upkeep",
-    "usage",
     "users",
     "vectors",
 ]
 
-__getattr__ = load_on_use(__name__, __all__)
+__getattr__ = load_on_use(__name__, __all__, former={"pages": "memory"})

@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.agency import refuse_decision
 from wellkept.core.errors import KeptError, NotFound, Reason, Refused, StorageError, UsageError
 from wellkept.core.events import Warned
-from wellkept.core.messages import Link, Origin
+from wellkept.core.messages import Link, Origin, StoredMessage
+from wellkept.core.ports import ignore
+from wellkept.core.provenance import Kind, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from wellkept.agent.agent import Agent
-    from wellkept.agent.dialogue import Forgettable
     from wellkept.agent.toolbox import Approve
-    from wellkept.app.caller import Caller
+    from wellkept.agent.without_model.dialogue import Forgettable
     from wellkept.context.engine import ContextEngine, Preview
     from wellkept.core.ids import SessionId
-    from wellkept.core.messages import StoredMessage
     from wellkept.core.text import JSON
-    from wellkept.curation.curator import Curator
     from wellkept.forgetting.forget import ForgetProposal
     from wellkept.memory.approval import Rejected
     from wellkept.memory.history import Undone
     from wellkept.memory.store import Outcome
     from wellkept.providers.base import ChatContext
+    from wellkept.skills.curator.curator import Curator
 
 
 log = logging.getLogger(__name__)
@@ -77,8 +77,6 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     With a message, plugins are loaded after it is stored; without one they are loaded now, so that errors appear early.
     """
     from wellkept.agent.agent import Opening
-    from wellkept.core.ports import ignore
-    from wellkept.core.provenance import Kind, Source
     from wellkept.providers.base import ChatContext
 
     opening = Opening(
@@ -103,7 +101,7 @@ class AssistantActions(Struct, frozen=True):
 
     def approve(self, pending_id: str) -> Outcome | Refused:
         """Save what was proposed."""
-        from wellkept.operations.pages import approve
+        from wellkept.operations.memory import approve
 
         if self.caller.why_no_person:
             return refuse_decision(self.caller.why_no_person, f"`kept memory approve {pending_id}`").as_refused()
@@ -111,7 +109,7 @@ class AssistantActions(Struct, frozen=True):
 
     def reject(self, pending_id: str) -> Rejected | Refused:
         """Drop what was proposed."""
-        from wellkept.operations.pages import reject
+        from wellkept.operations.memory import reject
 
         if self.caller.why_no_person:
             return refuse_decision(self.caller.why_no_person, f"`kept memory reject {pending_id}`").as_refused()
@@ -119,15 +117,13 @@ class AssistantActions(Struct, frozen=True):
 
     def undo(self, ledger_id: int) -> Undone | Refused:
         """Undo one change of a page."""
-        from wellkept.operations.pages import undo
+        from wellkept.operations.memory import undo
 
         return undo(self.caller, ledger_id=ledger_id)
 
     def plan_forgetting(self, texts: Sequence[str] | None) -> Forgettable | Refused:
         """Return what forgetting these texts, or everything, would remove."""
         self.caller.require_person("`kept forget`")
-        from wellkept.core.errors import Refused
-
         plans = []
         for plan in self._plan(texts):
             if isinstance(plan, Refused):
@@ -137,9 +133,6 @@ class AssistantActions(Struct, frozen=True):
 
     def forget(self, texts: Sequence[str] | None) -> Forgettable | Refused:
         """Permanently remove these texts, or everything; plans again, because the dialogue now contains them too."""
-        from msgspec.structs import replace
-
-        from wellkept.core.errors import Refused
         from wellkept.forgetting.forget import forget
 
         plans, is_complete = [], True
@@ -162,7 +155,7 @@ class AssistantActions(Struct, frozen=True):
 
 
 def _count(proposals: Sequence[ForgetProposal]) -> Forgettable:
-    from wellkept.agent.dialogue import Forgettable
+    from wellkept.agent.without_model.dialogue import Forgettable
 
     plans = [proposal.plan for proposal in proposals]
     return Forgettable(
@@ -210,7 +203,7 @@ def _find_due_curator(caller: Caller) -> Curator | None:
     settings = caller.app.settings.curator
     if not settings.enabled or not caller.space.home.skills.is_dir():
         return None
-    from wellkept.curation.curator import Curator
+    from wellkept.skills.curator.curator import Curator
 
     curator = Curator(caller.space.skill_tools.editor, settings)
     return curator if curator.due(_last_active(caller)) else None
@@ -266,11 +259,12 @@ class EngineList(Struct, frozen=True):
 
 def list_engines(caller: Caller) -> EngineList:
     """Return the context engines."""
-    from wellkept.context import engines
+    from wellkept.context import plugins
 
-    found = engines.list_engines(caller.app.home.path)
+    engines = plugins.list_engines(caller.app.home.path)
     return EngineList(
-        tuple((one.name, one.source, one.description) for one in found), caller.app.settings.context.engine
+        tuple((engine.name, engine.source, engine.description) for engine in engines),
+        caller.app.settings.context.engine,
     )
 
 
@@ -372,7 +366,7 @@ def compress_session(caller: Caller, name: str, *, focus: str = "") -> Compresse
     import anyio
 
     from wellkept.agent.agent import Opening
-    from wellkept.context.outcome import Unchanged
+    from wellkept.context.engine import Unchanged
 
     caller.require(Scope.WRITE)
     agent = caller.space.agent(Opening(resume=caller.space.sessions.resolve(name)))
@@ -401,9 +395,9 @@ def _open_engine(caller: Caller) -> tuple[ContextEngine, str] | Refused:
 
 def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[SessionId, list[StoredMessage]]:
     """Start `engine` on a stored session, and return the session's newest id and its context."""
-    from wellkept.agent.parts import Gauge
-    from wellkept.context.prune import prune_as_marked
-    from wellkept.context.window import Window
+    from wellkept.agent.dependencies import Gauge
+    from wellkept.context.boundaries import Window
+    from wellkept.context.messages import prune_as_marked
     from wellkept.llm.tokens import Calibration, text_tokens, tool_tokens
 
     store = caller.space.sessions
@@ -421,7 +415,7 @@ def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[Ses
 
 def _count_compactions(caller: Caller, session_id: SessionId) -> int:
     """Return how often the conversation was compacted, to child sessions and in place."""
-    from wellkept.context.sections import is_summary
+    from wellkept.context.summary import is_summary
 
     store = caller.space.sessions
     rows = (row for one in _find_chain(caller, session_id) for row in store.messages(one))

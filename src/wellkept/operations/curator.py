@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import Reason, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
-    from wellkept.curation.backup import RollbackResult
-    from wellkept.curation.consolidate import Plan
-    from wellkept.curation.curator import Curator, Move, Report, State
     from wellkept.skills.changes import Changed
+    from wellkept.skills.curator.backup import RollbackResult
+    from wellkept.skills.curator.consolidate import Plan
+    from wellkept.skills.curator.curator import Curator, Move, Report, State
 
 
 class CuratorStatus(Struct, frozen=True):
@@ -40,7 +39,7 @@ class CuratorStatus(Struct, frozen=True):
             "paused": self.state.paused,
             "states": {**self.states},
             "would_move": [
-                {"name": one.name, "becomes": str(one.becomes), "idle_days": one.idle_days} for one in self.moves
+                {"name": move.name, "becomes": str(move.becomes), "idle_days": move.idle_days} for move in self.moves
             ],
             "protected": {**self.protected},
             "archived": [*self.archived],
@@ -68,7 +67,7 @@ def run(caller: Caller, *, dry_run: bool = False) -> Report:
 
 def propose_merges(caller: Caller) -> Plan | Refused:
     """Ask the model for merges of narrow skills and store the plan; changes no skill."""
-    from wellkept.curation.consolidate import propose
+    from wellkept.skills.curator.consolidate import propose
 
     curator, models = _writable(caller), caller.app.models
     model = models.auxiliary("review", models.chat())
@@ -80,7 +79,7 @@ def propose_merges(caller: Caller) -> Plan | Refused:
 
 def read_plan(caller: Caller, plan_id: str) -> Plan | Refused:
     """Return a stored plan of merges."""
-    from wellkept.curation.consolidate import read_plan as read
+    from wellkept.skills.curator.consolidate import read_plan as read
 
     return read(caller.space.skill_tools.editor, plan_id)
 
@@ -92,12 +91,12 @@ class Merged(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return one object per change."""
-        return {"success": True, "changes": [{"name": one.name, "action": one.action} for one in self.changes]}
+        return {"success": True, "changes": [{"name": change.name, "action": change.action} for change in self.changes]}
 
 
 def carry_out_plan(caller: Caller, plan: Plan) -> Merged | Refused:
     """Make the merges of a plan that a person agreed to, after a backup."""
-    from wellkept.curation.consolidate import apply
+    from wellkept.skills.curator.consolidate import apply
 
     caller.require_person("`kept curator run`")
     done = apply(caller.space.skill_tools.editor, plan, _writable(caller).backups)
@@ -157,7 +156,7 @@ def read_report(caller: Caller) -> Report | Refused:
 
 
 def _curator(caller: Caller) -> Curator:
-    from wellkept.curation.curator import Curator
+    from wellkept.skills.curator.curator import Curator
 
     return Curator(caller.space.skill_tools.editor, caller.app.settings.curator)
 

@@ -6,24 +6,18 @@ import random
 import re
 import sys
 import tomllib
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
+from wellkept.core.clock import FixedClock
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Usage
-from wellkept.core.text import dumps, resource_text
+from wellkept.core.text import JSON, dumps, resource_text
 from wellkept.core.values import JsonStruct
 from wellkept.memory.page import Add, Author, Replace, Target
 from wellkept.storage.files import make_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import datetime
-
-    from wellkept.app.caller import Caller
-    from wellkept.core.clock import FixedClock
-    from wellkept.core.text import JSON
 
 DAYS = 42
 _SEED = 20_261_117
@@ -71,7 +65,9 @@ def fill_home(caller: Caller, clock: FixedClock) -> Filled:
     clock.moment = end
     _leave_pending(caller)
     _connect_agents(caller, begin, end)
-    _write_skill(caller)
+    from wellkept.operations.skills import create_skill
+
+    create_skill(caller, "release-harbor", _SKILL)
     return Filled(report.sessions, report.messages, edits, receipts)
 
 
@@ -112,7 +108,8 @@ def _invent_session(
         yield _message(name, "user", _fill(said, chosen), moment)
         chosen = _choose_words(plan, chance, keep=chosen)
         if "`" in answer:
-            file = _find_file(_fill(answer, chosen))
+            match = re.search(r"`([^`]+)`", _fill(answer, chosen))
+            file = match[1] if match else "README.md"
             call = {"id": f"call-{int(moment)}", "name": "read_file", "arguments": dumps({"path": file})}
             moment += 6
             yield {**_message(name, "assistant", "", moment), "tool_calls": [call]}
@@ -155,11 +152,6 @@ def _message(session: str, role: str, text: str, moment: float) -> dict[str, JSO
 def _fill(text: str, chosen: Mapping[str, str]) -> str:
     found = re.sub(r"\{(\w+)\}", lambda match: chosen[match[1]], text)
     return found[:1].upper() + found[1:]
-
-
-def _find_file(text: str) -> str:
-    found = re.search(r"`([^`]+)`", text)
-    return found[1] if found else "README.md"
 
 
 def _count_usage(caller: Caller, chance: random.Random, lines: list[dict[str, JSON]]) -> None:
@@ -224,7 +216,10 @@ def _invent_receipts(
         if chance.random() < 0.55:
             asked = chance.choice(plan["questions"])
             found = search(caller, asked["text"], Filters(limit=3)).profiles[0].conversations.found
-            shown = [ShownMessage(one.message_id, one.session_id, one.score, one.parts) for one in found.messages[:3]]
+            shown = [
+                ShownMessage(message.message_id, message.session_id, message.score, message.parts)
+                for message in found.messages[:3]
+            ]
             clock.forward(minutes=4)
             record_receipt(
                 caller, kind=asked["kind"], query=asked["text"], shown=shown, candidates=chance.randint(9, 60),
@@ -250,8 +245,7 @@ def _leave_pending(caller: Caller) -> None:
 
 
 def _connect_agents(caller: Caller, begin: datetime, end: datetime) -> None:
-    from wellkept.connect.health import Health, save_health
-    from wellkept.connect.record import Connection, Record, save_record
+    from wellkept.connect.record import Connection, Health, Record, save_health, save_record
 
     folder = caller.space.home.connections
     make_folder(folder)
@@ -260,9 +254,3 @@ def _connect_agents(caller: Caller, begin: datetime, end: datetime) -> None:
         record = record.with_connection(Connection(agent, (sys.executable,), since=begin.timestamp()))
         save_health(folder, agent, Health(now - 1_500 * (place + 1), "Stop", now - 1_500, now - 2_400 * (place + 1)))
     save_record(folder, record)
-
-
-def _write_skill(caller: Caller) -> None:
-    from wellkept.operations.skills import create_skill
-
-    create_skill(caller, "release-harbor", _SKILL)

@@ -1,4 +1,4 @@
-"""Models: which are available and why, which one is in use, and whether it answers."""
+"""Models: which are available and why, which one is in use, whether it answers, and what its calls cost."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, NewType
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, NewType
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import ModelRefused, NotAllowed, StorageError, UsageError
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import ChatRequest, ChatResponse, Message, Role
 from wellkept.core.values import JsonStruct
+from wellkept.sessions.reports import Total, UsageRow, sum_usage
 
 if TYPE_CHECKING:
-    from wellkept.app.caller import Caller
+    from collections.abc import Sequence
+
     from wellkept.core.ports import ChatModel
     from wellkept.core.text import JSON
     from wellkept.llm.models import Choice, Offer
@@ -45,8 +48,8 @@ class ModelList(Struct, frozen=True):
             "why": self.choice.reason,
             "fallbacks": list(self.fallbacks),
             "offers": [
-                {"name": one.name, "available": one.is_available, "why": one.reason, "models": list(one.models)}
-                for one in self.offers
+                {"name": offer.name, "available": offer.is_available, "why": offer.reason, "models": list(offer.models)}
+                for offer in self.offers
             ],
             "prices_checked": self.prices_checked,
         }
@@ -200,3 +203,69 @@ def name_model(caller: Caller) -> str:
 
     choice = choose_from(caller.app.settings.model, caller.app.models.offers())
     return "" if choice.is_extractive else choice.name
+
+
+By = Literal["day", "model", "task", "session"]
+
+
+class UsageReport(Struct, frozen=True):
+    """Sums by one key, and their total."""
+
+    by: By
+    rows: tuple[Total, ...]
+    total: Total | None
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the rows and the total."""
+        return {
+            "by": self.by,
+            "rows": [_total_json(row) for row in self.rows],
+            "total": None if self.total is None else _total_json(self.total),
+        }
+
+
+def report_usage(caller: Caller, *, by: By = "day", days: int | None = None, session: str | None = None) -> UsageReport:
+    """Sum the model calls of the last days, or of one session."""
+    store = caller.space.sessions
+    since = "" if days is None else f"{caller.app.clock.now() - timedelta(days=days - 1):%Y-%m-%d}"
+    rows = store.usage(session_id=store.resolve(session) if session else None, since=since)
+    everything = sum_usage(rows, lambda _: "total")
+    return UsageReport(by, tuple(sum_usage(rows, lambda row: _key(row, by))), everything[0] if everything else None)
+
+
+def list_usage(caller: Caller, *, days: int) -> list[UsageRow]:
+    """Return the counted calls of the last days, oldest first."""
+    since = f"{caller.app.clock.now() - timedelta(days=days - 1):%Y-%m-%d}"
+    return sorted(caller.space.sessions.usage(since=since), key=lambda row: row.day)
+
+
+def sum_sessions(caller: Caller, session_ids: Sequence[str]) -> Total | None:
+    """Return the usage of all sessions of one conversation, None if nothing was counted."""
+    store = caller.space.sessions
+    rows = [row for one in session_ids for row in store.usage(session_id=SessionId(one))]
+    return next(iter(sum_usage(rows, lambda _row: "all")), None)
+
+
+def _key(row: UsageRow, by: By) -> str:
+    match by:
+        case "day":
+            return row.day
+        case "model":
+            return row.model
+        case "task":
+            return row.task
+        case "session":
+            return row.session_id or "(forgotten)"
+
+
+def _total_json(total: Total) -> dict[str, JSON]:
+    return {
+        "key": total.key,
+        "calls": total.calls,
+        "input_tokens": total.usage.input_tokens,
+        "cache_read_tokens": total.usage.cache_read_tokens,
+        "cache_write_tokens": total.usage.cache_write_tokens,
+        "output_tokens": total.usage.output_tokens,
+        "cache_share": round(total.cache_share, 4),
+        "cost": total.cost,
+    }

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
-from wellkept.core.text import dumps
+from wellkept.core.text import JSON, dumps
 from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from wellkept.app.caller import Caller
     from wellkept.connect.status import ClientStatus
-    from wellkept.core.text import JSON
     from wellkept.forgetting.requests import ForgetRequest
     from wellkept.memory.approval import Pending
     from wellkept.memory.page import EditRecord
@@ -25,8 +23,11 @@ if TYPE_CHECKING:
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
 """Edits that the person made, which need no review."""
 MOST_GROUPS = 20
-_READ = "SELECT value FROM state_meta WHERE key = ?"
-_WRITE = "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+_READ = "SELECT value FROM state_meta WHERE /*! tenant = :tenant AND user_id = :user AND */ key = ?"
+_WRITE = (
+    "INSERT INTO state_meta (/*! tenant, user_id, */ key, value) VALUES (/*! :tenant, :user, */ ?, ?)"
+    " ON CONFLICT (/*! tenant, user_id, */ key) DO UPDATE SET value = excluded.value"
+)
 _MOST_KEPT = 1_000
 """How many groups are recorded as kept one by one; `keep_all` empties the list."""
 QUIET_DAYS = 3
@@ -190,16 +191,16 @@ def _find_failing(caller: Caller) -> dict[str, str]:
 
 
 def _find_silent(agents: Sequence[ClientStatus], now: float) -> dict[str, str]:
-    found = {}
-    for one in agents:
-        if not one.connected:
+    silent = {}
+    for agent in agents:
+        if not agent.connected:
             continue
-        days = (now - one.last_captured) / _DAY if one.last_captured else 0.0
-        if one.next_step:
-            found[one.client] = one.next_step
+        days = (now - agent.last_captured) / _DAY if agent.last_captured else 0.0
+        if agent.next_step:
+            silent[agent.client] = agent.next_step
         elif days > QUIET_DAYS:
-            found[one.client] = f"nothing was captured for {days:.0f} days"
-    return found
+            silent[agent.client] = f"nothing was captured for {days:.0f} days"
+    return silent
 
 
 class Pulse(JsonStruct, frozen=True):

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import NotFound, Reason, Refused
 from wellkept.core.plugins import folders, is_package, newer_port, read_name, read_source
+from wellkept.core.text import JSON, dumps
 from wellkept.core.values import JsonStruct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
 
 PluginKind = Literal["provider", "context engine", "skills"]
 State = Literal["in use", "available", "disabled", "hidden", "broken"]
@@ -74,7 +70,7 @@ class PluginList(Struct, frozen=True):
 
     def as_json(self) -> list[JSON]:
         """Return one object per plugin."""
-        return [each.as_json() for each in self.plugins]
+        return [plugin.as_json() for plugin in self.plugins]
 
 
 class PluginView(Struct, frozen=True):
@@ -117,10 +113,10 @@ def list_plugins(caller: Caller) -> PluginList:
 
 def show_plugin(caller: Caller, name: str) -> PluginView:
     """Return one plugin with what it may do; raises NotFound for an unknown name."""
-    from wellkept.providers.manifest import missing, read_manifest
+    from wellkept.providers.plugins import missing, read_manifest
 
     plugin = _find(caller, name)
-    folder = _folder_of(plugin)
+    folder = Path(plugin.path) if plugin.path and Path(plugin.path).is_dir() else None
     manifest = read_manifest(folder)
     return PluginView(
         plugin,
@@ -150,7 +146,6 @@ def enable_plugin(caller: Caller, name: str) -> PluginSwitch:
 
 def _switch(caller: Caller, name: str, *, enabled: bool) -> PluginSwitch:
     from wellkept.config.settings import set_value
-    from wellkept.core.text import dumps
 
     before = list(caller.app.settings.disabled_plugins)
     after = [each for each in before if each != name] + ([] if enabled else [name])
@@ -161,7 +156,9 @@ def _switch(caller: Caller, name: str, *, enabled: bool) -> PluginSwitch:
 
 def _find(caller: Caller, name: str) -> Plugin:
     plugins = list_plugins(caller).plugins
-    fitting = [each for each in plugins if each.name == name] or [each for each in plugins if each.own_name == name]
+    fitting = [plugin for plugin in plugins if plugin.name == name] or [
+        each for each in plugins if each.own_name == name
+    ]
     if fitting:
         return fitting[0]
     near = get_close_matches(name, [each.name for each in plugins], 1)
@@ -196,18 +193,18 @@ def _explain_folder(folder: Path) -> str:
 
 
 def _list_engines(caller: Caller) -> Iterator[Plugin]:
-    from wellkept.context.engines import list_engines
+    from wellkept.context.plugins import list_engines
 
     app = caller.app
     parent = app.home.plugins / ENGINE_FOLDER
     used = {app.settings.context.engine}
-    for one in list_engines(app.home.path):
-        origin = {"built-in": "bundled", "plugin": "folder"}.get(one.source, one.source)
-        folder = parent / one.name if origin == "folder" else None
+    for engine in list_engines(app.home.path):
+        origin = {"built-in": "bundled", "plugin": "folder"}.get(engine.source, engine.source)
+        folder = parent / engine.name if origin == "folder" else None
         own = (read_name(folder) or "") if folder is not None else ""
-        state, note = _judge(caller, one.name, folder, used, own)
-        about = "" if origin == "folder" else one.description
-        yield Plugin(one.name, "context engine", origin, str(folder or ""), state, note, about, own_name=own)
+        state, note = _judge(caller, engine.name, folder, used, own)
+        about = "" if origin == "folder" else engine.description
+        yield Plugin(engine.name, "context engine", origin, str(folder or ""), state, note, about, own_name=own)
     for folder in folders(parent):
         if not is_package(folder):
             yield Plugin(folder.name, "context engine", "folder", str(folder), "broken", "it has no __init__.py")
@@ -240,10 +237,6 @@ def _find_syntax_error(folder: Path) -> str:
     except (SyntaxError, ValueError) as error:
         return f"__init__.py: {getattr(error, 'msg', error)} (line {getattr(error, 'lineno', '?')})"
     return ""
-
-
-def _folder_of(plugin: Plugin) -> Path | None:
-    return Path(plugin.path) if plugin.path and Path(plugin.path).is_dir() else None
 
 
 def _list_abilities(folder: Path | None) -> Iterator[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from wellkept.app.caller import Caller
 from wellkept.app.root import explain_no_person_at
 from wellkept.config.home import (
     DEFAULT_PROFILE,
@@ -21,6 +22,7 @@ from wellkept.config.home import (
 )
 from wellkept.core.errors import NotFound, StorageError, UsageError
 from wellkept.core.regular_files import explain_errors
+from wellkept.core.text import JSON
 from wellkept.core.values import JsonStruct, asdict
 from wellkept.storage.files import (
     SCRATCH_FOLDER,
@@ -34,13 +36,6 @@ from wellkept.storage.files import (
 )
 from wellkept.storage.log_recovery import is_lone_log
 from wellkept.storage.maintenance import copy_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
-
 
 _LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.clone-|\.kept-tmp-")
 """Secrets, locks and temporary files, which no copy contains."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.events import Progressed
@@ -16,8 +16,7 @@ from wellkept.core.values import JsonStruct
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from wellkept.agent.statements import Statement
-    from wellkept.app.caller import Caller
+    from wellkept.agent.without_model.statements import Statement
     from wellkept.core.ids import MessageId, SessionId, SourceName
     from wellkept.core.messages import Session
     from wellkept.core.text import JSON
@@ -112,18 +111,18 @@ def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
     store = caller.space.sessions
     between = None if after is None else (after, float("inf"))
     sessions = store.upkeep.browse(limit=_MOST_SESSIONS, archived=True, between=between)
-    found: list[StandingFact] = []
+    facts: list[StandingFact] = []
     for number, session in enumerate(sessions, start=1):
-        found += [one for one in _read_session(caller, session) if after is None or one.moment >= after]
+        facts += [one for one in _read_session(caller, session) if after is None or one.moment >= after]
         caller.space.listeners(Progressed("reading conversations", number, len(sessions)))
-    return sorted(found, key=lambda one: (one.moment, one.message_id))
+    return sorted(facts, key=lambda one: (one.moment, one.message_id))
 
 
 def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
-    from wellkept.agent.statements import Kind, Statement, is_momentary, statements, tidy
+    from wellkept.agent.without_model.statements import Kind, Statement, is_momentary, statements, tidy
     from wellkept.core.messages import Origin, Role
+    from wellkept.facts.replies import begins_correction, says_change
     from wellkept.memory.page import Target
-    from wellkept.sessions.search.corrections import begins_correction, says_change
 
     for row in caller.space.sessions.messages(session.id):
         if row.message.role is not Role.USER or row.origin is not Origin.PERSON or row.is_damaged:
@@ -141,14 +140,14 @@ def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]
     """Return each fact once, in its newest wording, without facts that are known, pending, rejected or corrected."""
     from msgspec.structs import replace
 
-    from wellkept.sessions.search.corrections import Statement as Said
-    from wellkept.sessions.search.corrections import find_superseded
+    from wellkept.facts.chronology import Statement as Said
+    from wellkept.facts.chronology import find_superseded
 
     known, changes = _list_known(caller), [fact for fact in facts if fact.is_change]
     newest: dict[frozenset[str], StandingFact] = {}
     sessions: dict[frozenset[str], set[SessionId]] = {}
     lasting = [_bring_up_to_date(fact, changes) for fact in facts if not fact.is_change]
-    lasting += [one for one in changes[-_MOST_CHANGES:] if hasattr(_make_edit(caller, one)[1], "needle")]
+    lasting += [change for change in changes[-_MOST_CHANGES:] if hasattr(_make_edit(caller, change)[1], "needle")]
     for fact in sorted(lasting, key=lambda one: (one.moment, one.message_id)):
         key = _key(fact.statement.text)
         sessions.setdefault(key, set()).add(fact.session_id)
@@ -165,14 +164,14 @@ def _bring_up_to_date(fact: StandingFact, changes: Sequence[StandingFact]) -> St
     """Return the newest message that says that the fact changed, or the fact itself."""
     from msgspec.structs import replace
 
-    from wellkept.sessions.search.corrections import Statement as Said
-    from wellkept.sessions.search.corrections import corrects
+    from wellkept.facts.chronology import Statement as Said
+    from wellkept.facts.chronology import replaces
 
     text, words = fact.statement.text, _key(fact.statement.text)
     for change in reversed(changes):
         if change.moment <= fact.moment:
             break
-        if words & _key(change.statement.text) and corrects(Said(text, 0.0), Said(change.statement.text, 1.0)):
+        if words & _key(change.statement.text) and replaces(Said(text, 0.0), Said(change.statement.text, 1.0)):
             return replace(change, statement=replace(change.statement, target=fact.statement.target), is_change=False)
     return fact
 
@@ -220,15 +219,15 @@ def _stage(caller: Caller, fact: StandingFact, *, dry_run: bool) -> StandingFact
 
 def _make_edit(caller: Caller, fact: StandingFact) -> tuple[Target, Add | Replace]:
     """Return the edit that saves a fact: it replaces the entry that it corrects, or is added."""
+    from wellkept.facts.chronology import Statement as Said
+    from wellkept.facts.chronology import replaces
     from wellkept.memory.history import History
     from wellkept.memory.page import Add, Replace
-    from wellkept.sessions.search.corrections import Statement as Said
-    from wellkept.sessions.search.corrections import corrects
 
     memory = caller.space.memory
     said = Said(fact.statement.text, fact.moment)
     for target in memory.targets:
         for entry, story in History(memory).metadata(target).items():
-            if story.changed < fact.moment and corrects(Said(entry, story.changed), said):
+            if story.changed < fact.moment and replaces(Said(entry, story.changed), said):
                 return target, Replace(entry, said.text)
     return fact.statement.target, Add(said.text)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import Reason, Refused, UsageError
+from wellkept.core.ids import random_hex
 from wellkept.core.values import asdict
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
     from wellkept.providers.audit import ProviderStats
     from wellkept.providers.base import CommandAnswer, MemoryProvider
@@ -59,11 +59,10 @@ class PluginCheck(Struct, frozen=True):
 def check_provider(caller: Caller, name: str) -> PluginCheck:
     """Load a provider before anything is installed for it; raises unless only packages are missing."""
     from wellkept.providers.loading import LoadFailed
-    from wellkept.providers.manifest import Manifest, missing
-    from wellkept.providers.plugins import find_plugin, manifest_of
+    from wellkept.providers.plugins import Manifest, find_plugin, manifest_of, missing
 
-    found = find_plugin(name, find_providers(caller))
-    manifest = Manifest() if found is None else manifest_of(found)
+    plugin = find_plugin(name, find_providers(caller))
+    manifest = Manifest() if plugin is None else manifest_of(plugin)
     wanted = tuple(missing(manifest.requirements))
     try:
         provider = open_provider(caller, name)
@@ -123,7 +122,7 @@ def has_own_setup(provider: MemoryProvider) -> bool:
 def run_own_setup(caller: Caller, provider: MemoryProvider) -> None:
     """Run the provider's own set-up dialogue, with the home and what is configured in it."""
     from wellkept.providers.hooks import call_hook, find_isolated
-    from wellkept.providers.manifest import read_yaml
+    from wellkept.providers.plugins import read_yaml
 
     home = caller.app.home
     config = json.loads(json.dumps(read_yaml(home.config_file), default=str))  # YAML has dates, which JSON has not
@@ -145,7 +144,6 @@ def try_provider(caller: Caller, provider: MemoryProvider) -> Refused | None:
 
 def make_round_trip(caller: Caller, name: str) -> Trial:
     """Store a sentence with the provider, recall it and remove it again, for a user that exists only for this test."""
-    from wellkept.core.ids import random_hex
     from wellkept.providers.base import StartContext
     from wellkept.providers.trial import run_trial
 
@@ -344,12 +342,12 @@ def run_command(caller: Caller, name: str, words: Sequence[str]) -> CommandAnswe
     from wellkept.providers.base import StartContext
     from wellkept.providers.plugins import run_command as run
 
-    found = list_commands(caller)
-    if isinstance(found, Refused):
-        return found
+    commands = list_commands(caller)
+    if isinstance(commands, Refused):
+        return commands
     home = caller.app.home
     context = StartContext(kept_home=str(home.path), agent_identity=home.profile, user_id=caller.user)
-    return run(_find_command(name, found), list(words), context)
+    return run(_find_command(name, commands), list(words), context)
 
 
 def _find_command(name: str, found: Sequence[OfferedCommand]) -> OfferedCommand:

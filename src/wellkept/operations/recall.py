@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from wellkept.core.digests import blake2b
+from wellkept.core.clock import iso_moment
+from wellkept.core.ids import blake2b
 from wellkept.core.provenance import message_source, quote
 from wellkept.core.text import UNSPACED, expression, one_line, resource_text, split_pairs, split_words
 from wellkept.languages.language import stop_words
 from wellkept.security.fence import build_memory_context_block, unwrap
-from wellkept.sessions.recall import tokens
+from wellkept.sessions.recall import SHORTENED, find_unconfirmed, tokens, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,12 +67,16 @@ def build_start_block(
     """
     sessions, messages = caller.space.sessions.totals()
     recent = _list_recent(caller, project, current)
-    pages, entries = _read_pages(caller, project)
+    store = caller.space.memory_in(project)
+    blocks = {page.value: block for page, block in store.load().items() if block is not None}
+    pages, entries = blocks, sum(len(store.entries(name)) for name in blocks)
     if not pages and not messages:
         return None
     closing = resource_text("wellkept.operations", "start_block.md" if has_tools else "proxy_block.md").strip()
     listed = _render_sessions(caller, recent)
-    mark = _mark((*pages.values(), listed))
+    # a session that is resumed has these pages already, whatever happened to the project meanwhile
+    whole = "\0".join((*map(_strip_notes, pages.values()), listed)).encode("utf-8", "replace")
+    mark = f"kept-block-{blake2b(whole, digest_size=6).hexdigest()}"
     rest = (listed, closing.format(sessions=f"{sessions:,}", messages=f"{messages:,}", mark=mark))
     body = "\n\n".join(part for part in rest if part)
     room = BLOCK_CHARS - len(build_memory_context_block(body)) - 2 * len(pages)
@@ -80,17 +85,12 @@ def build_start_block(
     return StartBlock(text, mark, entries, tuple(pages), tuple(session.id for session in recent))
 
 
-def _mark(parts: Sequence[str]) -> str:
-    """Return an identifier of the content, without the totals, which grow with every turn."""
-    whole = "\0".join(parts).encode("utf-8", "replace")
-    return f"kept-block-{blake2b(whole, digest_size=6).hexdigest()}"
+def _strip_notes(page: str) -> str:
+    if "[checked: " not in page:
+        return page
+    from wellkept.projectfacts.notes import strip_notes  # most pages have no notes
 
-
-def _read_pages(caller: Caller, project: str | None) -> tuple[dict[str, str], int]:
-    """Return the pages as a session of this project freezes them, by name, and the number of their entries."""
-    store = caller.space.memory_in(project)
-    blocks = {page.value: block for page, block in store.load().items() if block is not None}
-    return blocks, sum(len(store.entries(name)) for name in blocks)
+    return strip_notes(page)
 
 
 def _list_recent(caller: Caller, project: str | None, current: SessionId | None) -> list[Session]:
@@ -104,8 +104,6 @@ def _list_recent(caller: Caller, project: str | None, current: SessionId | None)
 
 
 def _render_sessions(caller: Caller, sessions: Sequence[Session]) -> str:
-    from wellkept.core.clock import iso_moment
-
     if not sessions:
         return ""
     lines = ["Last sessions of this project (date, title, id):"]
@@ -198,21 +196,21 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
         exclude_sessions=own,
         exclude_messages=frozenset(int(number) for number in recipient.given),
     )
-    found = find_conversations(store, request)
+    conversations = find_conversations(store, request)
     # tool output may be an attack, and nobody requested it here; a filter in the search would double its time
-    marker = Marker(tuple(found.found.terms))
-    matches = [match for match in found.matches if match.message.message.role in {Role.USER, Role.ASSISTANT}]
+    marker = Marker(tuple(conversations.found.terms))
+    matches = [match for match in conversations.matches if match.message.message.role in {Role.USER, Role.ASSISTANT}]
     # what an agent wrote into a call may be the text of others, and it has no source of its own
     matches = [match for match in matches if marker.is_said(match.message.message)]
     matches = [match for match in matches if not repeats_question(match.message, query)]
     if not matches:
         return None
-    scores = {hit.message_id: hit for hit in found.found.messages}
+    scores = {hit.message_id: hit for hit in conversations.found.messages}
     shown = tuple(scores[match.message.id] for match in matches if match.message.id in scores)
     opening = "prompt_passages.md" if recipient.has_tools else "proxy_passages.md"
     text = build_memory_context_block(_render_passages(matches, marker, opening))
     spent = (time.perf_counter() - begun) * 1_000
-    return PromptRecall(text, shown, len(found.found.messages), spent, query)
+    return PromptRecall(text, shown, len(conversations.found.messages), spent, query)
 
 
 def read_question(prompt: str) -> str | None:
@@ -229,8 +227,6 @@ def read_question(prompt: str) -> str | None:
 
 
 def _render_passages(matches: Sequence[Match], marker: Marker, opening: str) -> str:
-    from wellkept.sessions.recall import SHORTENED, find_unconfirmed, when
-
     parts = [resource_text("wellkept.operations", opening).strip()]
     for match in matches:
         text = match.message.message.display_text

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import MessageId, SessionId, SourceName
+from wellkept.core.text import JSON, one_line
 from wellkept.core.values import JsonStruct
 from wellkept.sessions.recall import when
-from wellkept.sessions.receipts import Mark, NewReceipt, Receipt, ReceiptId
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
-    from wellkept.sessions.receipts import ReceiptKind, Shown
+from wellkept.sessions.receipts import Mark, NewReceipt, Receipt, ReceiptId, ReceiptKind, Shown
 
 MOST_EXCERPT = 200
 _MOST_COUNTED = 1_000
@@ -63,7 +57,7 @@ class ReceiptList(Struct, frozen=True):
 
     def as_json(self) -> list[JSON]:
         """Return one object per receipt."""
-        return [receipt_json(one) for one in self.receipts]
+        return [receipt_json(receipt) for receipt in self.receipts]
 
 
 def list_receipts(
@@ -112,11 +106,9 @@ class ShownReceipt(Struct, frozen=True):
 
 def show_receipt(caller: Caller, receipt: int) -> ShownReceipt:
     """Return one receipt with the texts that it refers to; raises NotFound."""
-    from wellkept.core.text import one_line
-
     found = _find(caller, receipt)
     messages = caller.space.sessions.messages_by_id(found.message_ids)
-    excerpts = {one.id: one_line(one.message.display_text, width=MOST_EXCERPT) for one in messages}
+    excerpts = {message.id: one_line(message.message.display_text, width=MOST_EXCERPT) for message in messages}
     return ShownReceipt(found, excerpts, {one.id: one.source for one in messages if one.source is not None})
 
 
@@ -195,8 +187,6 @@ class OftenShown(Struct, frozen=True):
 
 def find_often_shown(caller: Caller, *, least: int = 5, limit: int = 50) -> list[OftenShown]:
     """Return messages that were shown at least `least` times and never marked, the most frequent first."""
-    from wellkept.core.text import one_line
-
     store = caller.space.sessions
     shown: dict[MessageId, list[Receipt]] = {}
     marked: set[MessageId | None] = set()

@@ -7,28 +7,22 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.config.settings import nearest as nearest_word
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.messages import Role
-from wellkept.core.search import SearchRequest
-from wellkept.core.text import one_line
+from wellkept.core.messages import Role, StoredMessage
+from wellkept.core.search import FoundMessage, SearchRequest, Sort
+from wellkept.core.text import JSON, one_line
 from wellkept.operations.sessions import message_json
 from wellkept.sessions.recall import when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from wellkept.app.caller import Caller
-    from wellkept.core.messages import StoredMessage
-    from wellkept.core.search import FoundMessage
-    from wellkept.core.text import JSON
-    from wellkept.sessions.arguments import Sort
     from wellkept.sessions.ports import Sessions
-    from wellkept.sessions.search.discovery import Conversations
-    from wellkept.sessions.search.why import Explanation
+    from wellkept.sessions.search.discovery import Conversations, Explanation, Match
 
 _FIRST_WORDS = 120
 
@@ -73,7 +67,7 @@ class SearchAnswer(Struct, frozen=True):
         value = {**self.as_line(), "passages": self._passages(), **self._conversations()}
         times = [hits.conversations for hits in self.profiles if hits.conversations.found.period is not None]
         if times:
-            value["days"] = [day for each in times for day in _list_days(each)]
+            value["days"] = [day for time in times for day in _list_days(time)]
             value["more"] = sum(each.more for each in times)
         found = [hits.conversations for hits in self.profiles]
         reasons = [each.reason for each in found if each.reason is not None]
@@ -85,11 +79,12 @@ class SearchAnswer(Struct, frozen=True):
         """Return only ids and scores: the answer to one query of a batch."""
         found = [hits.conversations for hits in self.profiles]
         sessions = sorted((one for each in found for one in each.ranked), key=lambda one: -one.score)
-        messages = sorted((one for each in found for one in each.found.messages), key=lambda one: -one.score)
+        messages = sorted((message for each in found for message in each.found.messages), key=lambda one: -one.score)
         return {
             "query": self.query,
             "sessions": [
-                {"session_id": one.session_id, "score": round(one.score, 6)} for one in sessions[: self._most]
+                {"session_id": session.session_id, "score": round(session.score, 6)}
+                for session in sessions[: self._most]
             ],
             "messages": [
                 {"external_id": one.external_id, "session_id": one.session_id, "score": round(one.score, 6)}
@@ -104,18 +99,7 @@ class SearchAnswer(Struct, frozen=True):
             return {}
         matches = [match for hits in self.profiles for match in hits.conversations.matches]
         matches.sort(key=lambda match: match.message.timestamp, reverse=self.sort == "newest")
-        return {
-            "timeline": [
-                {
-                    "session_id": match.session.id,
-                    "title": match.session.title,
-                    "when": when(match.message.timestamp),
-                    "message_id": match.message.id,
-                    "first_words": one_line(match.message.message.display_text, width=_FIRST_WORDS),
-                }
-                for match in matches
-            ]
-        }
+        return {"timeline": [_match_json(match) for match in matches]}
 
     @property
     def _most(self) -> int:
@@ -138,22 +122,23 @@ class SearchAnswer(Struct, frozen=True):
         ]
 
 
+def _match_json(match: Match) -> dict[str, JSON]:
+    return {
+        "session_id": match.session.id,
+        "title": match.session.title,
+        "when": when(match.message.timestamp),
+        "message_id": match.message.id,
+        "first_words": one_line(match.message.message.display_text, width=_FIRST_WORDS),
+    }
+
+
 def _list_days(found: Conversations) -> list[JSON]:
-    from wellkept.sessions.search.discovery import by_day
+    from wellkept.sessions.search.periods import by_day
 
     return [
         {
             "day": day.isoformat(),
-            "conversations": [
-                {
-                    "session_id": match.session.id,
-                    "title": match.session.title,
-                    "when": when(match.message.timestamp),
-                    "message_id": match.message.id,
-                    "first_words": one_line(match.message.message.display_text, width=_FIRST_WORDS),
-                }
-                for match in matches
-            ],
+            "conversations": [_match_json(match) for match in matches],
         }
         for day, matches in by_day(found.matches)
     ]
@@ -170,14 +155,18 @@ def search(caller: Caller, query: str, filters: Filters | None = None) -> Search
     request = _request(caller, chosen, query)
     answers = []
     for profile, store in [("", caller.space.sessions)] if chosen.profiles is None else _open_stores(caller, chosen):
-        found = find_conversations(store, request, sort=chosen.sort, listed=chosen.listed)
-        answers.append(ProfileHits(profile, found, _read(store, found, max(chosen.limit, len(found.matches)))))
+        conversations = find_conversations(store, request, sort=chosen.sort, listed=chosen.listed)
+        answers.append(
+            ProfileHits(
+                profile, conversations, _read(store, conversations, max(chosen.limit, len(conversations.matches)))
+            )
+        )
     return SearchAnswer(query, chosen.limit, tuple(answers), chosen.sort)
 
 
 def explain_message(caller: Caller, message_id: int, query: str, filters: Filters | None = None) -> Explanation:
     """Return why `search` shows a message for `query`, or why not; raises NotFound for an unknown id."""
-    from wellkept.sessions.search.why import Explanation, explain
+    from wellkept.sessions.search.discovery import Explanation, explain
 
     store, number = caller.space.sessions, MessageId(message_id)
     message = store.message(number)
@@ -241,14 +230,14 @@ def _open_stores(caller: Caller, filters: Filters) -> list[tuple[str, Sessions]]
     caller.require(Scope.ADMIN)
     if not filters.profiles:
         raise UsageError("--profile needs a name", "write --profile NAME, or several with commas between them")
-    found = []
+    stores = []
     for name in dict.fromkeys(filters.profiles):
         store = caller.app.sessions_of(name)
         if store is None:
             caller.space.listeners(Warned(f"[{name}] no conversation is stored yet"))
         else:
-            found.append((name, store.for_user(caller.user)))
-    return found
+            stores.append((name, store.for_user(caller.user)))
+    return stores
 
 
 def _read(store: Sessions, found: Conversations, limit: int) -> tuple[tuple[FoundMessage, StoredMessage], ...]:

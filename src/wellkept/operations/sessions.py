@@ -8,23 +8,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import UsageError
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.messages import Link
-from wellkept.core.text import dumps, one_line
+from wellkept.core.messages import Link, Session, StoredMessage
+from wellkept.core.text import JSON, dumps, one_line
 from wellkept.core.values import JsonStruct
 from wellkept.sessions.recall import when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from wellkept.app.caller import Caller
-    from wellkept.core.messages import Session, StoredMessage
-    from wellkept.core.text import JSON
     from wellkept.providers.audit import CallRecord
-    from wellkept.sessions.ports import Sessions
     from wellkept.sessions.reports import ImportReport
 
 PAGE = 50
@@ -65,18 +61,14 @@ def list_sessions(caller: Caller, wanted: Listed | None = None) -> SessionList:
     if chosen.after is None and chosen.before is None:
         found = store.recent(limit=chosen.limit, source=chosen.source, archived=chosen.archived)
     else:
-        found = _list_time(store, chosen)
+        from wellkept.core.search import SearchRequest
+
+        sources = (chosen.source,) if chosen.source is not None else ()
+        request = SearchRequest("", limit=2 * chosen.limit, after=chosen.after, before=chosen.before, sources=sources)
+        known = [store.session(hit.session_id) for hit in store.search(request).sessions]
+        shown = [session for session in known if session is not None and (chosen.archived or not session.archived)]
+        found = shown[: chosen.limit]
     return SessionList(tuple(found), {one.id: store.preview(one.id) for one in found if not one.title})
-
-
-def _list_time(store: Sessions, chosen: Listed) -> list[Session]:
-    from wellkept.core.search import SearchRequest
-
-    sources = (chosen.source,) if chosen.source is not None else ()
-    request = SearchRequest("", limit=2 * chosen.limit, after=chosen.after, before=chosen.before, sources=sources)
-    known = [store.session(hit.session_id) for hit in store.search(request).sessions]
-    shown = [session for session in known if session is not None and (chosen.archived or not session.archived)]
-    return shown[: chosen.limit]
 
 
 def list_trash(caller: Caller, *, limit: int = 20) -> SessionList:
@@ -153,7 +145,9 @@ class Window(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the messages, the anchor marked."""
-        shown: list[JSON] = [{**message_json(one), "anchor": one.id == self.anchor} for one in self.messages]
+        shown: list[JSON] = [
+            {**message_json(message), "anchor": message.id == self.anchor} for message in self.messages
+        ]
         return {"session_id": self.session_id, "messages": shown}
 
 
@@ -270,7 +264,7 @@ def _split_whole(lines: Iterable[bytes]) -> Iterator[bytes]:
         yield from start
         yield from rest
         return
-    from wellkept.importers.json_stream import Joined, JsonStream
+    from wellkept.formats.json_files import Joined, JsonStream
 
     messages: list[JSON] = []
     for piece in JsonStream(Joined(chain(start, rest))):
@@ -351,7 +345,7 @@ class SessionPage(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the sessions and whether there are more."""
-        rows: list[JSON] = [{**session_json(one), "title": self.titles[one.id]} for one in self.sessions]
+        rows: list[JSON] = [{**session_json(session), "title": self.titles[session.id]} for session in self.sessions]
         return {"sessions": rows, "page": self.number, "more": self.has_more}
 
 
@@ -386,12 +380,12 @@ def read_titles(caller: Caller, names: Iterable[str]) -> dict[str, str]:
     """Return the titles of sessions; one that is not stored, or not the caller's, is left out."""
     if not caller.app.has_database:
         return {}
-    found = {}
+    titles = {}
     for name in dict.fromkeys(names):
         session = caller.space.sessions.session(SessionId(name))
         if session is not None:
-            found[name] = _title(caller, session)
-    return found
+            titles[name] = _title(caller, session)
+    return titles
 
 
 def list_projects(caller: Caller, *, limit: int) -> list[str]:
@@ -458,7 +452,7 @@ class ReadingPage(Struct, frozen=True):
         """Return the messages and where the neighbouring pages begin."""
         return {
             "session": session_json(self.session),
-            "messages": [message_json(one) for one in self.messages],
+            "messages": [message_json(message) for message in self.messages],
             "before": self.before,
             "previous": self.previous,
             "following": self.following,
@@ -542,12 +536,17 @@ class LineageMap(Struct, frozen=True):
         return {
             "current": self.current,
             "sessions": [
-                {"session_id": one.session.id, "title": one.title, "parent": one.parent, "lane": one.lane,
-                 "link": one.link.value if one.link else None}
-                for one in self.stations
+                {
+                    "session_id": station.session.id,
+                    "title": station.title,
+                    "parent": station.parent,
+                    "lane": station.lane,
+                    "link": station.link.value if station.link else None,
+                }
+                for station in self.stations
             ],
             "hidden": self.hidden,
-        }  # fmt: skip
+        }
 
 
 def map_lineage(caller: Caller, name: str) -> LineageMap:

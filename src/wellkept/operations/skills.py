@@ -1,4 +1,4 @@
-"""Skills: list, read, write, undo, approve and check them."""
+"""Skills: list, read, write, undo, approve and check them, and bring in those from other sources."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import Reason, Refused, UsageError
+from wellkept.core.provenance import COMMAND_SOURCE
 from wellkept.core.regular_files import load_text
+from wellkept.core.values import asdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wellkept.app.caller import Caller
     from wellkept.core.ids import SessionId
     from wellkept.core.text import JSON
+    from wellkept.skills.approval import PendingChange
     from wellkept.skills.changes import Author, Change, Changed
     from wellkept.skills.editor import SkillEditor
+    from wellkept.skills.hub.hub import AuditResult, Hub, Offer, Prepared
     from wellkept.skills.index import Problem, Skill
-    from wellkept.skills.pending import PendingChange
+    from wellkept.skills.library import View
     from wellkept.skills.usage import Stats, Use
     from wellkept.skills.versions import Version
-    from wellkept.skills.view import View
 
 _DRAFT_DESCRIPTION = "What it does. Use when …"
 _SHOW_NAMES = "`kept skills list` shows the names"
@@ -59,7 +61,7 @@ class SkillList(Struct, frozen=True):
 
     def as_json(self) -> list[JSON]:
         """Return one object per skill."""
-        return [one.as_json() for one in self.skills]
+        return [skill.as_json() for skill in self.skills]
 
 
 def list_skills(
@@ -85,7 +87,7 @@ def list_skills(
 
 def show_skill(caller: Caller, name: str, file_path: str | None = None) -> View | Refused:
     """Return a skill or one of its files; this does not count as a use."""
-    from wellkept.skills.view import view, view_file
+    from wellkept.skills.library import view, view_file
 
     library = caller.space.skill_tools.library
     if file_path:
@@ -238,7 +240,9 @@ def diff_skill(caller: Caller, name: str, number: int | None = None) -> SkillDif
     versions = _read_versions(caller, name)
     if isinstance(versions, Refused):
         return versions
-    chosen = versions[-1] if number is None else next((one for one in versions if one.number == number), None)
+    chosen = (
+        versions[-1] if number is None else next((version for version in versions if version.number == number), None)
+    )
     if chosen is None:
         return Refused(Reason.NO_MATCH, f"{name!r} has no change {number}", f"`kept skills log {name}` lists them")
     return SkillDiff(chosen, caller.space.skill_tools.library.versions.diff(name, chosen))
@@ -259,7 +263,7 @@ class SkillStats(Struct, frozen=True):
 
     def as_json(self) -> list[JSON]:
         """Return one object per skill."""
-        return [_stats_json(one) for one in self.stats]
+        return [_stats_json(stat) for stat in self.stats]
 
 
 def _stats_json(one: Stats) -> dict[str, JSON]:
@@ -273,8 +277,8 @@ def _stats_json(one: Stats) -> dict[str, JSON]:
 def measure_skills(caller: Caller, name: str | None = None) -> SkillStats:
     """Return the outcomes of turns by version, for one skill or all."""
     library = caller.space.skill_tools.library
-    found = library.outcomes.stats(min_uses=library.settings.flag_min_uses)
-    return SkillStats(tuple(one for skill, one in found.items() if name in {None, skill}), library.usage.read())
+    stats = library.outcomes.stats(min_uses=library.settings.flag_min_uses)
+    return SkillStats(tuple(one for skill, one in stats.items() if name in {None, skill}), library.usage.read())
 
 
 class PendingSkillChanges(Struct, frozen=True):
@@ -286,16 +290,16 @@ class PendingSkillChanges(Struct, frozen=True):
         """Return one object per change."""
         return [
             {
-                "id": one.id,
-                "created_at": one.created_at,
-                "action": one.action,
-                "name": one.change.name,
-                "origin": one.origin,
-                "rules": list(one.rules),
-                "findings": list(one.findings),
-                **({"source": one.source} if one.source else {}),
+                "id": change.id,
+                "created_at": change.created_at,
+                "action": change.action,
+                "name": change.change.name,
+                "origin": change.origin,
+                "rules": list(change.rules),
+                "findings": list(change.findings),
+                **({"source": change.source} if change.source else {}),
             }
-            for one in self.changes
+            for change in self.changes
         ]
 
 
@@ -336,7 +340,7 @@ class SkillProblems(Struct, frozen=True):
     @property
     def has_unloaded(self) -> bool:
         """Whether a skill cannot be loaded."""
-        return any(not one.loaded for one in self.problems)
+        return any(not problem.loaded for problem in self.problems)
 
     def as_json(self) -> list[JSON]:
         """Return one object per problem."""
@@ -350,8 +354,6 @@ def check_skills(caller: Caller) -> SkillProblems:
 
 def _apply(caller: Caller, change: Change) -> Changed | Refused:
     """Make a change; what an agent writes by a command has the limits of its tool, and a source."""
-    from wellkept.core.provenance import COMMAND_SOURCE
-
     editor, author = _writable(caller), _author(caller)
     if not caller.why_no_person:
         return editor.apply(change, author)
@@ -370,3 +372,110 @@ def _author(caller: Caller) -> Author:
 def _writable(caller: Caller) -> SkillEditor:
     caller.require(Scope.WRITE)
     return caller.space.skill_tools.editor
+
+
+class Offers(Struct, frozen=True):
+    """The skills at some sources, and the sources that did not answer."""
+
+    sources: tuple[str, ...]
+    offers: tuple[Offer, ...]
+    failures: tuple[tuple[str, Refused], ...]
+
+    def as_json(self) -> list[JSON]:
+        """Return one object per skill."""
+        return [asdict(offer) for offer in self.offers]
+
+
+def browse(caller: Caller, source: str | None = None) -> Offers | Refused:
+    """Return the skills at `source`, or at all configured sources; refused when the named source fails."""
+    sources = (source,) if source else tuple(caller.app.settings.skills.hub_sources)
+    offers: list[Offer] = []
+    failures: list[tuple[str, Refused]] = []
+    for one in sources:
+        found = _hub(caller).browse(one)
+        if not isinstance(found, Refused):
+            offers += found
+        elif source:
+            return found
+        else:
+            failures.append((one, found))
+    return Offers(sources, tuple(offers), tuple(failures))
+
+
+def search(caller: Caller, query: str, source: str | None = None) -> Offers | Refused:
+    """Return the skills at the sources that match `query`, best first."""
+    from wellkept.skills.hub.hub import filter_offers
+
+    found = browse(caller, source)
+    if isinstance(found, Refused):
+        return found
+    return Offers(found.sources, tuple(filter_offers(query, found.offers)), found.failures)
+
+
+def prepare(caller: Caller, source: str, *, skill: str | None = None) -> Prepared | Refused:
+    """Fetch a skill, check and scan it; nothing is installed yet."""
+    return _writable_hub(caller).prepare(source, skill=skill)
+
+
+def install(caller: Caller, prepared: Prepared, *, category: str = "", force: bool = False) -> Changed | Refused:
+    """Install a prepared skill that a person agreed to; `force` accepts a dangerous one from a local source."""
+    caller.require_person("`kept skills install SOURCE`")
+    return _writable_hub(caller).install(prepared, category=category, force=force)
+
+
+def list_installed(caller: Caller) -> list[str]:
+    """Return the names of the skills that were installed from a source."""
+    return sorted(_hub(caller).lock.read())
+
+
+def prepare_update(caller: Caller, name: str, *, force: bool = False) -> Prepared | Refused | None:
+    """Fetch an installed skill again; None when it is up to date, refused when it was changed here."""
+    return _writable_hub(caller).prepare_update(name, force=force)
+
+
+def remove(caller: Caller, name: str) -> Changed | Refused:
+    """Move an installed skill to the archive and forget where it came from."""
+    return _writable_hub(caller).remove(name)
+
+
+class HubAudit(Struct, frozen=True):
+    """Every installed skill, compared with its entry in the lock file."""
+
+    results: tuple[AuditResult, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every skill is as it was installed."""
+        return all(result.clean for result in self.results)
+
+    def as_json(self) -> list[JSON]:
+        """Return one object per skill."""
+        return [
+            {
+                "name": result.name,
+                "clean": result.clean,
+                "changed": list(result.changed),
+                "missing": list(result.missing),
+                "added": list(result.added),
+                "verdict": result.verdict,
+                "locked_verdict": result.locked_verdict,
+                "rules": list(result.rules),
+            }
+            for result in self.results
+        ]
+
+
+def audit(caller: Caller) -> HubAudit:
+    """Hash and scan every installed skill again."""
+    return HubAudit(tuple(_hub(caller).audit()))
+
+
+def _hub(caller: Caller) -> Hub:
+    from wellkept.skills.hub.hub import Hub
+
+    return Hub(caller.space.skill_tools.editor)
+
+
+def _writable_hub(caller: Caller) -> Hub:
+    caller.require(Scope.WRITE)
+    return _hub(caller)

@@ -15,9 +15,9 @@ from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Refused, StorageError, UsageError
 from wellkept.core.ids import OWNER
 from wellkept.forgetting import requests as forget_requests
-from wellkept.operations import pages, sessions
+from wellkept.operations import memory, sessions
 from wellkept.operations.conversations import CompactionPreview, use_model
-from wellkept.operations.models import choose_offered
+from wellkept.operations.models import choose_offered, sum_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ class Call(Struct, frozen=True):
     """What stands after the name of the command."""
 
 
-Result: TypeAlias = "str | pages.PageViews | SkillList | SearchAnswer | None"
+Result: TypeAlias = "str | memory.PageViews | SkillList | SearchAnswer | None"
 """A text, or a value that each place renders in its own form; None when `/usage` finds nothing stored."""
 
 
@@ -179,24 +179,28 @@ async def _compress(call: Call) -> str:
     return "" if is_shown else "Compressed: the older part of this conversation is now a summary."
 
 
-def _memory(call: Call) -> str | pages.PageViews:
+def _memory(call: Call) -> str | memory.PageViews:
     caller = call.caller
     word, _, argument = call.rest.partition(" ")
     match word:
         case "" | "show":
-            return pages.show_pages(caller)
+            return memory.show_pages(caller)
         case "pending":
             return _list_pending(call)
         case "approve" | "reject":
-            chosen = pages.choose_pending(caller, argument.strip())
-            if isinstance(chosen, Refused):
-                return chosen.error
+            pending = memory.choose_pending(caller, argument.strip())
+            if isinstance(pending, Refused):
+                return pending.error
             return "\n".join(
-                pages.decide_pending(caller, pending_id, approves=word == "approve") for pending_id in chosen
+                memory.decide_pending(caller, pending_id, approves=word == "approve") for pending_id in pending
             )
         case "undo":
-            undone = pages.undo(caller)
-            return undone.error if isinstance(undone, Refused) else " ".join(one.message for one in undone.outcomes)
+            undone = memory.undo(caller)
+            return (
+                undone.error
+                if isinstance(undone, Refused)
+                else " ".join(outcome.message for outcome in undone.outcomes)
+            )
         case _:
             raise UsageError(
                 f"there is no /memory {word}", "write /memory, or /memory pending, approve ID, reject ID, undo"
@@ -204,7 +208,7 @@ def _memory(call: Call) -> str | pages.PageViews:
 
 
 def _list_pending(call: Call) -> str:
-    lines = [f"{write.id}  {write.target.value}: {write.summary}" for write in pages.list_pending(call.caller)]
+    lines = [f"{write.id}  {write.target.value}: {write.summary}" for write in memory.list_pending(call.caller)]
     for request in forget_requests.list_requests(call.caller):
         what, step = f"{request.origin} asks to {request.summary}", f"`kept memory approve {request.id}`"
         if call.place is Place.TERMINAL:
@@ -217,9 +221,9 @@ def _list_pending(call: Call) -> str:
 def _list_skills(call: Call) -> SkillList | str:
     from wellkept.operations.skills import list_skills
 
-    listed = list_skills(call.caller, call.rest, usable=True)
-    if listed.skills:
-        return listed
+    skills = list_skills(call.caller, call.rest, usable=True)
+    if skills.skills:
+        return skills
     return "No skill matches." if call.rest else "There are no skills yet."
 
 
@@ -244,8 +248,6 @@ def _model(call: Call) -> str:
 
 def _usage(call: Call) -> str | None:
     """Return tokens and cost of all sessions of the conversation, earlier processes included."""
-    from wellkept.operations.usage import sum_sessions
-
     total = sum_sessions(call.caller, sorted(call.agent.conversation.lineage))
     return None if total is None else describe_usage(total.usage, total.cost)
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import Reason, Refused, StorageError, UsageError
 from wellkept.core.installation import find_program
 from wellkept.core.values import JsonStruct
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
-    from wellkept.app.caller import Caller
     from wellkept.app.root import App
 
 _MARK = "# Written by `kept serve install-service`, which replaces it."

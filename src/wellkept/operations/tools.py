@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import cast
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.config.settings import nearest
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.provenance import COMMAND_SOURCE, Taint
-from wellkept.core.tools import ToolContext
-from wellkept.sessions.arguments import search_schema
+from wellkept.core.text import JSON
+from wellkept.core.tools import ToolContext, ToolSchema
+from wellkept.sessions.tool import search_schema
 from wellkept.skills.schema import skill_schemas
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
-    from wellkept.core.tools import ToolSchema
 
 SHARED = ("memory", "session_search", "skills_list", "skill_view", "skill_manage")
 """The tools over this home's memory that other agents are given too, in the order in which models see them."""

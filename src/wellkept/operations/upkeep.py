@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import KeptError, Reason, Refused, StorageError, UsageError
 from wellkept.core.events import Warned
-from wellkept.core.ids import UserId
+from wellkept.core.ids import SessionId, UserId
 from wellkept.core.values import JsonStruct
 from wellkept.operations.sessions import session_json
 from wellkept.operations.vectors import Vectors, count_vectors, count_waiting_vectors
-from wellkept.sessions.reports import Pruned, Removed
+from wellkept.sessions.reports import Pruned, Removed, Repaired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wellkept.app.caller import Caller
-    from wellkept.core.ids import SessionId
     from wellkept.core.messages import Session
     from wellkept.core.text import JSON
-    from wellkept.sessions.reports import Repaired
 
 _MEGABYTE = 1_000_000
 
@@ -97,12 +94,14 @@ def run_idle_work(caller: Caller) -> None:
     from wellkept.backup.backup import take_scheduled_backup
     from wellkept.connect.capture import drain_spool
     from wellkept.operations.conversations import run_due_curator
+    from wellkept.operations.projectfacts import propose_recent_retirements
     from wellkept.operations.proposals import propose_recent_facts
 
     drain_spool(caller)
     sweep_trash(caller)
     run_due_curator(caller)
     propose_recent_facts(caller)
+    propose_recent_retirements(caller)
     take_scheduled_backup(caller)
 
 
@@ -202,13 +201,13 @@ def give_quarantined(caller: Caller, user_id: str, names: Sequence[str] = ()) ->
 
 def _rebuild_vectors(caller: Caller) -> list[str]:
     """Recompute vectors that a repair could not copy; if the model does not answer, they stay missing."""
-    waiting = count_waiting_vectors(caller)
-    if not waiting or caller.app.semantic_search is None:
+    waiting_vectors = count_waiting_vectors(caller)
+    if not waiting_vectors or caller.app.semantic_search is None:
         return []
     try:
         return [f"{caller.app.semantic_search.embed_all():,} messages got vectors"]
     except KeptError as error:
         caller.space.listeners(
-            Warned(f"{waiting:,} messages without vectors: {error.message}", "run: kept sessions embed")
+            Warned(f"{waiting_vectors:,} messages without vectors: {error.message}", "run: kept sessions embed")
         )
         return []

@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso
 from wellkept.core.errors import NotFound, Reason, Refused, UsageError
 from wellkept.core.ids import OWNER, UserId
@@ -26,10 +26,6 @@ from wellkept.sessions.ports import Sessions
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
     from wellkept.storage.postgres.database import PostgresServer
 
 
@@ -49,7 +45,12 @@ class User(JsonStruct, frozen=True):
 def list_users(caller: Caller) -> list[User]:
     """Return the owner and everyone who has a folder or a conversation here, by id."""
     caller.require(Scope.ADMIN)
-    created = _read_cards(caller)
+    created = _read_accounts(caller)  # here or on another host of the same server
+    users = caller.app.home.users
+    for card in sorted(users.glob(f"*/{_CARD}")) if users.is_dir() else ():
+        with suppress(ValueError, KeyError, TypeError):
+            written = json.loads(read_bytes(card) or b"")
+            created[UserId(str(written["id"]))] = str(written["created"])
     stored = caller.space.sessions.users() if caller.app.has_database else []
     others = sorted({*created, *stored} - {OWNER})
     return [
@@ -58,23 +59,12 @@ def list_users(caller: Caller) -> list[User]:
     ]
 
 
-def _read_cards(caller: Caller) -> dict[UserId, str]:
-    """Return the users who were created here or on another host of the same server, with the time."""
-    found = _read_accounts(caller)
-    users = caller.app.home.users
-    for card in sorted(users.glob(f"*/{_CARD}")) if users.is_dir() else ():
-        with suppress(ValueError, KeyError, TypeError):
-            written = json.loads(read_bytes(card) or b"")
-            found[UserId(str(written["id"]))] = str(written["created"])
-    return found
-
-
 def _read_accounts(caller: Caller, user: UserId | None = None) -> dict[UserId, str]:
     """Return the users that the hosts of a server have created, or one of them; empty without a server."""
     server = caller.app.server
     if server is None:
         return {}
-    sql = "SELECT id, created FROM accounts WHERE ?1 IS NULL OR user_id = ?1"
+    sql = "SELECT id, created FROM accounts WHERE tenant = :tenant AND (?1 IS NULL OR user_id = ?1)"
     with server.for_tenant().reading() as unit:
         rows = unit.execute(sql, (None if user is None else server.for_user(user).key,))
         return {UserId(str(name)): str(created) for name, created in rows}
@@ -93,7 +83,13 @@ def create_user(caller: Caller, user_id: str) -> User | Refused:
     """Create a user with a folder; refused if the user exists."""
     caller.require(Scope.ADMIN)
     user = check_user_id(user_id)
-    _refuse_deceptive_id(user)
+    from wellkept.security.unicode import fold
+
+    plain = normalize("NFKC", user)
+    if plain != user or not user.isprintable():
+        raise UsageError(f"the user id {user!r} contains characters that look like others", f"use {plain!a}")
+    if user != OWNER and fold(plain) == OWNER:
+        raise UsageError(f"the user id {user!r} looks like {OWNER!r}", "choose another one")
     home = caller.app.home.for_user(user)
     if user == OWNER or (home.own / _CARD).exists() or _read_accounts(caller, user):
         return Refused(Reason.PRESENT, f"the user {user!r} exists already", "`kept user list` shows all users")
@@ -104,28 +100,17 @@ def create_user(caller: Caller, user_id: str) -> User | Refused:
     return User(user, created, 0)
 
 
-def _refuse_deceptive_id(user: UserId) -> None:
-    """Raise UsageError for a new id that a person would read as another one."""
-    from wellkept.security.unicode import fold
-
-    plain = normalize("NFKC", user)
-    if plain != user or not user.isprintable():
-        raise UsageError(f"the user id {user!r} contains characters that look like others", f"use {plain!a}")
-    if user != OWNER and fold(plain) == OWNER:
-        raise UsageError(f"the user id {user!r} looks like {OWNER!r}", "choose another one")
-
-
 def add_account(server: PostgresServer, user: UserId, created: str) -> None:
     """Make a user known to every host of a server."""
     with server.for_tenant().writing() as unit:
-        sql = "INSERT INTO accounts (user_id, id, created) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        sql = "INSERT INTO accounts (tenant, user_id, id, created) VALUES (:tenant, ?, ?, ?) ON CONFLICT DO NOTHING"
         unit.execute(sql, (server.for_user(user).key, user, created))
 
 
 def remove_account(server: PostgresServer, user: UserId) -> None:
     """Remove a user from all hosts of a server."""
     with server.for_tenant().writing() as unit:
-        unit.execute("DELETE FROM accounts WHERE user_id = ?", (server.for_user(user).key,))
+        unit.execute("DELETE FROM accounts WHERE tenant = :tenant AND user_id = ?", (server.for_user(user).key,))
 
 
 def write_card(caller: Caller, user: UserId, created: str) -> None:
@@ -172,7 +157,7 @@ def export_user(caller: Caller) -> UserExport:
 
 def export_graph(caller: Caller) -> UserExport:
     """Return the entries of the caller's pages as the records of a graph; raises NotFound if there are none."""
-    from wellkept.importers.mcp_memory import build_graph
+    from wellkept.formats.mcp_memory import build_graph
 
     memory = caller.space.memory.for_project(None)
     pages = [(target.value, memory.entries(target)) for target in memory.targets]

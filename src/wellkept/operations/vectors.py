@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.agency import mark_environment
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
-    from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
     from wellkept.sessions.reports import Coverage
 
@@ -112,7 +111,7 @@ class MissingPackages(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the packages and the commands."""
-        return {"missing": list(self.names), "commands": [shlex.join(one) for one in self.commands()]}
+        return {"missing": list(self.names), "commands": [shlex.join(command) for command in self.commands()]}
 
 
 def find_missing(model: str) -> MissingPackages:
@@ -125,7 +124,7 @@ def find_missing(model: str) -> MissingPackages:
 def explain_missing(missing: MissingPackages) -> Refused:
     """Return what is missing, with the commands that install it."""
     verb = "is" if len(missing.names) == 1 else "are"
-    commands = "; ".join(shlex.join(one) for one in missing.commands())
+    commands = "; ".join(shlex.join(command) for command in missing.commands())
     return Refused(
         Reason.UNAVAILABLE,
         f"{', '.join(missing.names)} {verb} not installed",

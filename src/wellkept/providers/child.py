@@ -19,7 +19,7 @@ from wellkept.core.plugins import running_plugin
 from wellkept.providers.base import MemoryProvider
 from wellkept.providers.config import declared_fields
 from wellkept.providers.hooks import call_directly, overrides
-from wellkept.providers.peer import Peer
+from wellkept.providers.isolation import Peer
 from wellkept.providers.plugins import Found
 
 HOOKS = (
@@ -50,7 +50,11 @@ class Child:
             case "call":
                 return self._call(params)
             case "command":
-                return self._run_command(params)
+                name, words = params
+                assert self._provider is not None
+                with running_plugin(self._name):
+                    command = next(each for each in self._provider.get_commands() if each.name == name)
+                    return command.run(words)
             case "set_variables":
                 return os.environ.update(params)
             case _:
@@ -100,13 +104,6 @@ class Child:
             if hook == "get_config_schema":
                 return [_without_objects(each) for each in answer if isinstance(each, Mapping)]
             return answer
-
-    def _run_command(self, params: Any) -> Any:
-        name, words = params
-        assert self._provider is not None
-        with running_plugin(self._name):
-            command = next(each for each in self._provider.get_commands() if each.name == name)
-            return command.run(words)
 
 
 def _without_objects(question: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from wellkept.core.ids import OWNER
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import JSON, dumps
 from wellkept.providers.base import MemoryProvider
-from wellkept.providers.manifest import install, missing, read_yaml
+from wellkept.providers.plugins import install, missing, read_yaml
 from wellkept.security.fence import sanitize_context
 from wellkept.security.secrets import redact_json
 from wellkept.storage.files import make_folder, write_atomically
@@ -148,8 +148,8 @@ def find_skill_request(content: object) -> str | None:
     """Return what the person typed: all of a plain message, the request after `/skill`; None for anything but text."""
     if not isinstance(content, str):
         return None
-    found = _SKILL_REQUEST.match(content)
-    return found[1].strip() if found is not None else content
+    match = _SKILL_REQUEST.match(content)
+    return match[1].strip() if match is not None else content
 
 
 def raise_if_read_blocked(path: object) -> None:
@@ -307,7 +307,7 @@ class _Answers:
 
     def pip_install(self, args: Sequence[str], **_how: Any) -> Any:
         """Install packages after asking; return an object with `returncode`."""
-        names = [each for each in args if not each.startswith("-") and each != "install"]
+        names = [arg for arg in args if not arg.startswith("-") and arg != "install"]
         agreed = prompt(f"Install {', '.join(names)}? [y/N]").lower() in {"y", "yes"}
         done = agreed and bool(names) and install(missing(names))
         return SimpleNamespace(returncode=0 if done else 1, stdout="", stderr="" if agreed else "not installed")

@@ -131,7 +131,10 @@ def call_directly(provider: object, hook: str, args: tuple[Any, ...], keywords: 
     if hook == "initialize" and _takes_session_by_name(method):
         args, keywords = args[1:], {**keywords, "session_id": args[0]}
     if hook == "on_memory_write":
-        return _call_memory_write(method, args, keywords)
+        fitting = accepted_keywords(method, keywords, positional=len(args))
+        if "metadata" in fitting or not _takes_positional(method, len(args) + 1):
+            return method(*args, **fitting)
+        return method(*args, keywords["metadata"], **fitting)
     return method(*args, **accepted_keywords(method, keywords, positional=len(args)))
 
 
@@ -180,14 +183,6 @@ def _takes_session_by_name(initialize: Callable[..., Any]) -> bool:
     kinds = {p.kind for p in parameters.values()}
     own = parameters.get("session_id")
     return own.kind is not inspect.Parameter.POSITIONAL_ONLY if own else inspect.Parameter.VAR_KEYWORD in kinds
-
-
-def _call_memory_write(method: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-    """Pass the metadata by name, as the fourth argument, or not at all: older plugins take three arguments."""
-    fitting = accepted_keywords(method, keywords, positional=len(args))
-    if "metadata" in fitting or not _takes_positional(method, len(args) + 1):
-        return method(*args, **fitting)
-    return method(*args, keywords["metadata"], **fitting)
 
 
 def _takes_positional(hook: Callable[..., Any], count: int) -> bool:

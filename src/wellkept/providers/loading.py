@@ -89,45 +89,37 @@ def load(
     """
     policy = policy or PluginPolicy()
     everything = discover(plugins)
-    found = find_plugin(name, everything)
-    if found is None:
+    plugin = find_plugin(name, everything)
+    if plugin is None:
         known = ", ".join(sorted(everything)) or "none"
         raise NotFound(
             f"there is no memory provider {name!r}",
             f"known here: {known}; `kept providers setup` chooses one, `kept providers off` uses none",
         )
-    _check_use(found, policy)
-    facts = policy.facts or Facts(home=plugins.parent)
-    if policy.isolates(found):
-        from wellkept.providers.isolation import IsolatedProvider
-
-        isolated = IsolatedProvider(found, environ, facts, start_seconds=policy.start_seconds)
-        isolated.start()
-        return cast("MemoryProvider", isolated)
-    if found.kind == "bundled":
-        return _load_bundled(found, environ)
-    return _load_here(found, environ, facts, policy.start_seconds)
-
-
-def _check_use(found: Found, policy: PluginPolicy) -> None:
-    if found.name in policy.disabled:
-        raise ConfigError(f"the plugin {found.name!r} is disabled", f"run: kept plugins enable {found.name}")
-    if found.folder is not None and (port := newer_port(found.folder)) is not None:
+    if plugin.name in policy.disabled:
+        raise ConfigError(f"the plugin {plugin.name!r} is disabled", f"run: kept plugins enable {plugin.name}")
+    if plugin.folder is not None and (port := newer_port(plugin.folder)) is not None:
         raise ProviderError(
-            f"the memory provider {found.name!r} is written for version {port} of the port, newer than this kept's",
+            f"the memory provider {plugin.name!r} is written for version {port} of the port, newer than this kept's",
             "update kept, or use an older version of the plugin",
         )
+    facts = policy.facts or Facts(home=plugins.parent)
+    if policy.isolates(plugin):
+        from wellkept.providers.isolation import IsolatedProvider
 
-
-def _load_bundled(found: Found, environ: Mapping[str, str]) -> MemoryProvider:
-    try:
-        provider = _make_provider(EntryPoint(found.name, found.place, ENTRY_POINTS).load())
-        set_variables(provider, environ)
-    except Exception as error:
-        raise load_error(
-            found.name, describe_error(error), needs_package=isinstance(error, ImportError), cause=error
-        ) from error
-    return provider
+        isolated = IsolatedProvider(plugin, environ, facts, start_seconds=policy.start_seconds)
+        isolated.start()
+        return cast("MemoryProvider", isolated)
+    if plugin.kind == "bundled":
+        try:
+            provider = _make_provider(EntryPoint(plugin.name, plugin.place, ENTRY_POINTS).load())
+            set_variables(provider, environ)
+        except Exception as error:
+            raise load_error(
+                plugin.name, describe_error(error), needs_package=isinstance(error, ImportError), cause=error
+            ) from error
+        return provider
+    return _load_here(plugin, environ, facts, policy.start_seconds)
 
 
 def _load_here(found: Found, environ: Mapping[str, str], facts: Facts, seconds: float) -> MemoryProvider:
@@ -211,20 +203,15 @@ def import_provider(found: Found, facts: Facts) -> LoadedProvider:
         provider = _make_provider(EntryPoint(found.name, found.place, ENTRY_POINTS).load(), notes)
     else:
         provider = _make_provider(import_package(folder), notes)
-    is_hermes = _is_for_hermes(provider)
+    modules = [each.__module__ for each in type(provider).__mro__]
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules if not name.startswith("wellkept."))
+    is_hermes = "agent.memory_provider" in modules or any(
+        _OF_HERMES.search(read_source(Path(file))) for file in files if file
+    )
     if is_hermes:
         setattr(provider, HERMES_MARK, True)
         os.environ["HERMES_HOME"] = str(facts.home)  # an installed Hermes looks for the home here
     return LoadedProvider(provider, is_hermes, tuple(notes))
-
-
-def _is_for_hermes(provider: MemoryProvider) -> bool:
-    """Whether a module that defines the provider imports from Hermes, or its base class is that of an installed one."""
-    modules = [each.__module__ for each in type(provider).__mro__]
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules if not name.startswith("wellkept."))
-    return "agent.memory_provider" in modules or any(
-        _OF_HERMES.search(read_source(Path(each))) for each in files if each
-    )
 
 
 def _make_provider(target: object, notes: list[str] | None = None) -> MemoryProvider:
@@ -251,7 +238,7 @@ def _from_module(module: ModuleType, notes: list[str]) -> MemoryProvider:
     if not kinds:
         raise TypeError("it has neither register(ctx) nor a subclass of MemoryProvider")
     if len(kinds) > 1:
-        others = ", ".join(each.__name__ for each in kinds[1:])
+        others = ", ".join(kind.__name__ for kind in kinds[1:])
         notes.append(f"{kinds[0].__name__} is used and {others} is not: register(ctx) would say which one is meant")
     return _check_shape(kinds[0]())
 

@@ -92,7 +92,6 @@ class Outbox:
         self._limit = limit
 
     def now(self) -> float:
-        """Return the current time in epoch seconds."""
         return self._clock.now().timestamp()
 
     def unit(self) -> AbstractContextManager[UnitOfWork]:

@@ -1,22 +1,110 @@
 """Provider plugins: finding them without an import, loading the chosen ones, running their commands."""
 
 import logging
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from wellkept.core.agency import mark_environment
 from wellkept.core.errors import KeptError, ProviderError
 from wellkept.core.plugins import entry_points, packages, read_name, read_source
-from wellkept.core.text import resource_path
+from wellkept.core.text import JSON, resource_path
 from wellkept.core.threads import start_job
 from wellkept.providers.base import BUILTIN, CommandAnswer, MemoryProvider, ProviderCommand, StartContext
 from wellkept.providers.hooks import call_hook, close_provider, describe_error, overrides
-from wellkept.providers.manifest import Manifest, read_manifest
 
 log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
+_REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._\[\],<>=!~ -]*$")
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+class Manifest(Struct, frozen=True):
+    """The contents of a provider's `plugin.yaml`."""
+
+    description: str = ""
+    requirements: tuple[str, ...] = ()
+    """Packages that it needs, in pip's syntax."""
+    hints: tuple[str, ...] = ()
+    """Programs that it needs; the hints are shown, never run."""
+    version: str = ""
+    variables: tuple[str, ...] = ()
+    """Environment variables that it needs; those in `.env` are set before it is imported."""
+
+
+def read_manifest(folder: Path | None) -> Manifest:
+    """Return the manifest in a folder; a missing or unreadable one is empty."""
+    values = {} if folder is None else read_yaml(folder / "plugin.yaml")
+    programs = values.get("external_dependencies")
+    version = values.get("version")
+    return Manifest(
+        str(values.get("description") or ""),
+        tuple(_texts(values.get("pip_dependencies"))),
+        tuple(_hint(program) for program in programs if isinstance(program, Mapping) and program.get("name"))
+        if isinstance(programs, list)
+        else (),
+        str(version) if isinstance(version, str | int | float) else "",
+        tuple(text for text in _texts(values.get("requires_env")) if _VARIABLE.match(text)),
+    )
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    """Return a YAML file as a mapping; empty if it is missing, unreadable or something else."""
+    if not path.is_file():
+        return {}
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        values = YAML(typ="safe", pure=True).load(path)
+    except (OSError, YAMLError, ValueError):
+        log.warning("%s cannot be read", path, exc_info=True)
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _texts(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _hint(program: Mapping[str, JSON]) -> str:
+    parts = [f"needs {program['name']}"]
+    return "; ".join(parts + [f"{word}: {program[word]}" for word in ("install", "check") if program.get(word)])
+
+
+def missing(requirements: Iterable[str]) -> list[str]:
+    """Return the requirements whose packages are not installed; malformed ones are ignored."""
+    return [
+        requirement
+        for requirement in requirements
+        if _REQUIREMENT.match(requirement) and not _is_installed(requirement)
+    ]
+
+
+def install(requirements: Sequence[str]) -> bool:
+    """Install packages into this environment with uv if available, else with pip; return whether it worked."""
+    uv = shutil.which("uv")
+    program = [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
+    return subprocess.run([*program, *requirements], env=mark_environment(os.environ), check=False).returncode == 0
+
+
+def _is_installed(requirement: str) -> bool:
+    name = _NAME.match(requirement)
+    try:
+        distribution(name[0] if name else requirement)
+    except PackageNotFoundError:
+        return False
+    return True
+
 
 ENTRY_POINTS = "wellkept.memory_providers"
 Kind = Literal["bundled", "entry point", "folder"]

@@ -110,7 +110,7 @@ def plugin_code(plugin: str) -> Iterator[None]:
     with _lock:
         _active += 1
         if _active == 1:
-            _enter()
+            sys.stdout, sys.stderr = _route(sys.stdout), _route(sys.stderr)
     try:
         with running_plugin(plugin):
             yield
@@ -118,24 +118,16 @@ def plugin_code(plugin: str) -> Iterator[None]:
         with _lock:
             _active -= 1
             if _active == 0:
-                _leave()
-
-
-def _enter() -> None:
-    sys.stdout, sys.stderr = _route(sys.stdout), _route(sys.stderr)
+                # code that replaced the stream meanwhile restores it itself
+                if isinstance(sys.stdout, _Router):
+                    sys.stdout = sys.stdout.target
+                if isinstance(sys.stderr, _Router):
+                    sys.stderr = sys.stderr.target
+                names.withdraw()
 
 
 def _route(stream: Any) -> Any:
     return stream if stream is None or isinstance(stream, _Router) else _Router(stream)
-
-
-def _leave() -> None:
-    # code that replaced the stream meanwhile restores it itself
-    if isinstance(sys.stdout, _Router):
-        sys.stdout = sys.stdout.target
-    if isinstance(sys.stderr, _Router):
-        sys.stderr = sys.stderr.target
-    names.withdraw()
 
 
 def listen(plugin: str, complaint: Complaint) -> None:

@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import pairwise
 from math import inf, isnan
 from pathlib import Path
@@ -78,13 +77,14 @@ class PageFile:
         self.log = use_newer(self.log, self._log_data, self._data)
         self.usable = self.page_bytes - reserved
         self.count = self.log.page_count if self._uses_log else -(-len(self._data) // self.page_bytes)
-        self._copies = self._find_copies() if self._uses_log else []
-
-    def _find_copies(self) -> list[tuple[bool, int]]:
-        """Return where other copies of damaged pages of the log begin, each with whether that is in the log."""
-        spoiled = [(number, self.log.frames.get(number)) for number in self.log.spoiled]
-        older = [(at is not None, (number - 1) * self.page_bytes if at is None else at) for number, at in spoiled]
-        return [*((True, at) for at in self.log.loose), *older]
+        self._copies: list[tuple[bool, int]] = []
+        """Where other copies of damaged pages of the log begin, each with whether that is in the log."""
+        if self._uses_log:
+            frames = self.log.frames
+            older = [
+                (number in frames, frames.get(number, (number - 1) * self.page_bytes)) for number in self.log.spoiled
+            ]
+            self._copies = [*((True, at) for at in self.log.loose), *older]
 
     @property
     def numbers(self) -> range:
@@ -145,12 +145,12 @@ class PageFile:
         """Return how many bytes of the sampled pages are b-tree pages without any contradiction."""
         pages = len(self._data) // size
         step = max(1, pages // _SAMPLE)
-        found = 0
+        fitting = 0
         for number in range(1, pages + 1, step):
             page = self._data[(number - 1) * size : number * size]
             tree = parse_page(page, number, size - reserved)
-            found += size * step if tree is not None and tree.is_whole and tree.cells else 0
-        return found
+            fitting += size * step if tree is not None and tree.is_whole and tree.cells else 0
+        return fitting
 
     def tree(self, number: int) -> Tree | None:
         """Return a page as part of a b-tree, or None if it cannot be one."""
@@ -266,19 +266,14 @@ def _clamp(cell: Cell, usable: int) -> Cell:
     return cell
 
 
-@lru_cache(maxsize=16)
-def _limits(usable: int) -> tuple[int, int, int]:
-    return usable - 35, (usable - 12) * 64 // 255 - 23, (usable - 12) * 32 // 255 - 23
-
-
 def _local_bytes(size: int, usable: int, *, is_leaf_of_table: bool) -> int:
     """Return how much of a payload is in the page itself (the formula is part of the file format)."""
-    most_of_table, most_of_index, least = _limits(usable)
-    most = most_of_table if is_leaf_of_table else most_of_index
+    most = usable - 35 if is_leaf_of_table else (usable - 12) * 64 // 255 - 23
     if size < 0:
         raise Malformed("a negative size")
     if size <= most:
         return size
+    least = (usable - 12) * 32 // 255 - 23
     fitting = least + (size - least) % (usable - 4)
     return fitting if fitting <= most else least
 
@@ -289,14 +284,14 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     if byte < 0x80:
         return byte, at + 1
     value = byte & 0x7F
-    for place in range(1, 9):
-        byte = data[at + place]
-        if place == 8:
+    for index in range(1, 9):
+        byte = data[at + index]
+        if index == 8:
             value = value << 8 | byte
             return (value - (1 << 64) if value >> 63 else value), at + 9
         value = value << 7 | byte & 0x7F
         if byte < 0x80:
-            return value, at + place + 1
+            return value, at + index + 1
     raise AssertionError
 
 
@@ -343,15 +338,11 @@ def decode(kind: int, data: bytes) -> tuple[Value, bool]:
         case _ if kind % 2 == 0:
             value = data
         case _:
-            return _decode_text(data, value_bytes(kind))
+            try:
+                return data.decode(), len(data) == value_bytes(kind)
+            except UnicodeDecodeError:
+                return data.decode(errors="replace"), False
     return value, len(data) == value_bytes(kind)
-
-
-def _decode_text(data: bytes, size: int) -> tuple[str, bool]:
-    try:
-        return data.decode(), len(data) == size
-    except UnicodeDecodeError:
-        return data.decode(errors="replace"), False
 
 
 def decode_record(payload: bytes) -> Iterator[tuple[Value, bool]]:

@@ -1,10 +1,17 @@
-"""Rows of a damaged SQLite file: every cell that can be read, found page by page and assigned to its table."""
+"""Rows of a damaged SQLite file: what the records of each table look like, and every cell that still fits one.
+
+`Shape` describes the records of a table, `Salvage` finds the rows page by page, and `Evidence` lists from the indexes
+which rows a table had.
+"""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
+from typing import TypeAlias
 
+import apsw
 from msgspec import Struct, field
 
 from wellkept.salvage.pages import (
@@ -21,7 +28,6 @@ from wellkept.salvage.pages import (
     serial_types,
     value_bytes,
 )
-from wellkept.salvage.shapes import SCHEMA, Shape
 
 _SAMPLE = 8
 """How many cells are examined to decide whether a page belongs to a table."""
@@ -32,6 +38,148 @@ _LEAST_SHARE = 0.5
 """The share of a page's cells that must fit a table."""
 _NOTHING = (0.0, 0, "")
 _DECLARED = re.compile(r"CREATE (TABLE|INDEX) (\w+)")
+Key: TypeAlias = Value | tuple[Value, ...]
+"""The number of a row, or the columns of its key."""
+_FILLERS: Mapping[str, Value] = {"TEXT": "", "INTEGER": 0, "REAL": 0.0, "BLOB": b""}
+
+
+class Shape(Struct, frozen=True):
+    """What the records of a table or of an index look like."""
+
+    name: str
+    table: str
+    columns: tuple[str, ...]
+    """In the order of the record; an index ends with the key of its table."""
+    affinities: tuple[str, ...]
+    required: tuple[bool, ...]
+    has_numbers: bool
+    """Whether its rows have numbers (rowids)."""
+    alias: int | None = None
+    """The column that is another name of the row's number; it is stored as NULL."""
+    key: tuple[str, ...] = ()
+    """The columns that identify a row of the table."""
+    is_partial: bool = False
+    """Whether it is an index of some rows only."""
+
+    @property
+    def is_index(self) -> bool:
+        """Whether it is an index, whose records repeat those of a table."""
+        return self.name != self.table
+
+    @property
+    def strictness(self) -> int:
+        """How much it asks of a record; of two that fit, the stricter one is the likelier."""
+        return sum(self.required) + sum(affinity != "" for affinity in self.affinities)
+
+    def accepts(self, types: Sequence[int]) -> bool:
+        """Whether a record with these types can belong to it; older rows may lack the newest columns."""
+        if not 0 < len(types) <= len(self.columns):
+            return False
+        columns = enumerate(zip(types, self.affinities, self.required, strict=False))
+        return all(
+            kind == 0 if index == self.alias else _is_of(kind, affinity, required=required)
+            for index, (kind, affinity, required) in columns
+        ) and not any(self.required[len(types) :])
+
+
+def _is_of(kind: int, affinity: str, *, required: bool) -> bool:
+    if kind == 0:
+        return not required
+    match affinity:
+        case "TEXT":
+            return kind >= 13 and kind % 2 == 1
+        case "INTEGER":
+            return kind in {1, 2, 3, 4, 5, 6, 8, 9}
+        case "REAL":
+            return kind < 10
+        case "BLOB":
+            return kind >= 12
+    return True
+
+
+def describe_shapes(connection: apsw.Connection) -> list[Shape]:
+    """Return the shapes of all tables and indexes of a healthy database."""
+    rows = connection.execute("SELECT type, name, tbl_name FROM sqlite_schema WHERE rootpage > 0").fetchall()
+    tables = {str(name): _describe_table(connection, str(name)) for kind, name, _ in rows if kind == "table"}
+    shapes = list(tables.values())
+    for kind, name, table in rows:
+        shape = tables[str(table)]
+        if kind == "index" and (shape.has_numbers or _index_facts(connection, str(name), shape)[0] != "pk"):
+            shapes.append(_describe_index(connection, str(name), shape))
+    return shapes
+
+
+def _describe_table(connection: apsw.Connection, name: str) -> Shape:
+    info = connection.execute(f"PRAGMA table_info({name})").fetchall()
+    if name == "sqlite_sequence":  # declared without types
+        info = [(*row[:2], kind, 1, *row[4:]) for row, kind in zip(info, ("TEXT", "INTEGER"), strict=True)]
+    details = {
+        str(column): (_affinity(str(kind)), bool(strict) and default is None)
+        for _, column, kind, strict, default, _ in info
+    }
+    keys = [str(row[1]) for row in sorted(info, key=lambda row: int(str(row[5]))) if row[5]]
+    columns = [str(row[1]) for row in info]
+    ((without,),) = connection.execute("SELECT wr FROM pragma_table_list(?) WHERE schema = 'main'", (name,)).fetchall()
+    alias = None
+    if without:  # the record begins with the key
+        columns = [*keys, *(column for column in columns if column not in keys)]
+    elif len(keys) == 1 and str(info[columns.index(keys[0])][2]).upper() == "INTEGER":
+        alias = columns.index(keys[0])
+    return Shape(
+        name,
+        name,
+        tuple(columns),
+        tuple(details[column][0] for column in columns),
+        tuple(details[column][1] and index != alias for index, column in enumerate(columns)),
+        has_numbers=not without,
+        alias=alias,
+        key=tuple(keys) if without else ("rowid",),
+    )
+
+
+def _index_facts(connection: apsw.Connection, index: str, shape: Shape) -> tuple[str, bool]:
+    sql = "SELECT origin, partial FROM pragma_index_list(?) WHERE name = ?"
+    ((origin, partial),) = connection.execute(sql, (shape.name, index)).fetchall()
+    return str(origin), bool(partial)
+
+
+def _describe_index(connection: apsw.Connection, name: str, shape: Shape) -> Shape:
+    columns = [str(row[2]) if row[1] >= 0 else "rowid" for row in connection.execute(f"PRAGMA index_xinfo({name})")]
+    details = dict(zip(shape.columns, shape.affinities, strict=True)) | {"rowid": "INTEGER"}
+    affinities = tuple(details[column] for column in columns)
+    required = tuple(column in shape.key for column in columns)
+    return Shape(
+        name,
+        shape.table,
+        tuple(columns),
+        affinities,
+        required,
+        has_numbers=False,
+        key=shape.key,
+        is_partial=_index_facts(connection, name, shape)[1],
+    )
+
+
+def _affinity(declared: str) -> str:
+    upper = declared.upper()
+    if "INT" in upper:
+        return "INTEGER"
+    if any(word in upper for word in ("CHAR", "CLOB", "TEXT")):
+        return "TEXT"
+    if any(word in upper for word in ("REAL", "FLOA", "DOUB")):
+        return "REAL"
+    return "BLOB" if upper == "BLOB" else ""
+
+
+SCHEMA = Shape(
+    "sqlite_schema",
+    "sqlite_schema",
+    ("type", "name", "tbl_name", "rootpage", "sql"),
+    ("TEXT", "TEXT", "TEXT", "INTEGER", "TEXT"),
+    (True, True, True, False, False),
+    has_numbers=True,
+    key=("rowid",),
+)
 
 
 class Row(Struct, frozen=True):
@@ -76,8 +224,12 @@ class Salvage:
         self._owner: dict[int, str] = {}
         self._schema = self._walk(SCHEMA, 1)
         if not self._schema.is_complete:
+            kinds = {"table", "index", "trigger", "view"}
             self._schema.orphans = [
-                tree.number for tree in self._find_unclaimed() if tree.kind == TABLE_LEAF and self._is_schema(tree)
+                tree.number
+                for tree in self._find_unclaimed()
+                if tree.kind == TABLE_LEAF
+                and all(self._row(SCHEMA, cell, tree.number).values.get("type") in kinds for cell in tree.cells)
             ]
             self._owner |= dict.fromkeys(self._schema.orphans, SCHEMA.name)
         self._declared = list(self._read_roots())
@@ -98,10 +250,6 @@ class Salvage:
         """Whether every page of the schema is there."""
         return self._schema.is_complete
 
-    def _is_schema(self, tree: Tree) -> bool:
-        found = [self._row(SCHEMA, cell, tree.number) for cell in tree.cells]
-        return bool(found) and all(row.values.get("type") in {"table", "index", "trigger", "view"} for row in found)
-
     def _read_roots(self) -> Iterator[tuple[list[str], int]]:
         """Yield the names that a declaration gives its tree, and the first page of it; a table is named three times."""
         for row in self._rows(SCHEMA, self._schema):
@@ -110,15 +258,15 @@ class Salvage:
                 declared = _DECLARED.match(sql) if isinstance(sql, str) else None
                 table = row.values.get("tbl_name") if declared and declared[1] == "TABLE" else None
                 others = [table, declared[2] if declared else None]
-                yield [name, *(one for one in others if isinstance(one, str))], root
+                yield [name, *(other for other in others if isinstance(other, str))], root
 
     def _find_roots(self) -> dict[str, int]:
         """Return the first page of each tree; where a name is damaged, another one of the same declaration counts."""
         roots = {names[0]: root for names, root in reversed(self._declared)}
         for names, root in self._declared:
-            known = next((name for name in names if name in self.shapes), None)
-            if known is not None and known not in roots:
-                roots[known] = root
+            name = next((name for name in names if name in self.shapes), None)
+            if name is not None and name not in roots:
+                roots[name] = root
                 roots.pop(names[0])
         return roots
 
@@ -126,24 +274,24 @@ class Salvage:
     def extents(self) -> dict[str, Extent]:
         """The pages of every known table and index, and of the other trees that the schema names."""
         roots = self._find_roots()
-        known = sorted(roots, key=lambda name: name not in self.shapes)
-        found = {name: self._walk(self.shapes.get(name), roots[name]) for name in known}
+        names = sorted(roots, key=lambda name: name not in self.shapes)
+        extents = {name: self._walk(self.shapes.get(name), roots[name]) for name in names}
         for name in self.shapes:
-            found.setdefault(name, Extent())
+            extents.setdefault(name, Extent())
         if self._recognise is not None:
-            self._return_swapped(found)
+            self._return_swapped(extents)
         # an older copy replaces a page that lost its number; it points to fewer pages, and the tree shows no gap
         has_copies = len(self.file.numbers) > self.file.count
-        wanted = [shape for name, shape in self.shapes.items() if has_copies or not found[name].is_complete]
+        wanted = [shape for name, shape in self.shapes.items() if has_copies or not extents[name].is_complete]
         if wanted:
-            self._assign_orphans(found, wanted)
-        return found
+            self._assign_orphans(extents, wanted)
+        return extents
 
     def _walk(self, shape: Shape | None, root: int) -> Extent:
         extent = Extent()
-        waiting = [root]
-        while waiting:
-            number = waiting.pop()
+        pending = [root]
+        while pending:
+            number = pending.pop()
             tree = self.file.tree(number)
             if tree is None or number in self._owner or not self._fits(tree, shape):
                 extent.gaps.append(number)
@@ -152,7 +300,7 @@ class Salvage:
             extent.pages.append(number)
             if not tree.is_whole:
                 extent.torn.append(number)
-            waiting += reversed(tree.children)
+            pending += reversed(tree.children)
         return extent
 
     def _fits(self, tree: Tree, shape: Shape | None) -> bool:
@@ -166,31 +314,28 @@ class Salvage:
         sample = tree.cells[:: max(1, len(tree.cells) // _SAMPLE)]
         return sum(_accepts(shape, cell) for cell in sample) * 2 >= len(sample)
 
-    def _return_swapped(self, found: dict[str, Extent]) -> None:
+    def _return_swapped(self, extents: dict[str, Extent]) -> None:
         """Exchange pages that were swapped: the rows of one prove another table, whose tree leads to the other.
 
         By the types of its columns alone a page can fit a tree that is not its own.
         """
-        claimed = [(name, number) for name, extent in found.items() for number in extent.pages]
-        self._named = {number for extent in found.values() for number in (*extent.pages, *extent.gaps)}
+        claimed = [(name, number) for name, extent in extents.items() for number in extent.pages]
+        self._named = {number for extent in extents.values() for number in (*extent.pages, *extent.gaps)}
         unclaimed = [("", tree.number) for tree in self._find_unclaimed()]
         for name, number in (*claimed, *unclaimed):
             owner = self._find_proven(number, self.shapes.get(name))
-            if owner is None or (name and number not in found[name].pages):  # it came back with its counterpart
+            if owner is None or (name and number not in extents[name].pages):  # it came back with its counterpart
                 continue
-            torn = [one for one, extent in found.items() if extent.gaps and one in self.shapes]
-            places = [name] if name in self.shapes else torn
-            pairs = ((page, place) for page in found[owner].pages for place in places)
+            torn = [other for other, extent in extents.items() if extent.gaps and other in self.shapes]
+            tables = [name] if name in self.shapes else torn
+            pairs = ((page, table) for page in extents[owner].pages for table in tables)
             swapped = next((pair for pair in pairs if self._is_foreign(pair[0], owner, self.shapes[pair[1]])), None)
             if swapped is not None:
-                self._move(swapped[0], found[owner], found[swapped[1]], swapped[1])
-            is_emptied = bool(places) and not any(map(self._holds_cells, found[owner].pages))
+                self._move(swapped[0], extents[owner], extents[swapped[1]], swapped[1])
+            trees = (self.file.tree(page) for page in extents[owner].pages)
+            is_emptied = bool(tables) and not any(tree is not None and tree.cells for tree in trees)
             if swapped is not None or name in self.shapes or is_emptied:
-                self._move(number, found.get(name), found[owner], owner)
-
-    def _holds_cells(self, number: int) -> bool:
-        tree = self.file.tree(number)
-        return tree is not None and bool(tree.cells)
+                self._move(number, extents.get(name), extents[owner], owner)
 
     def find_misplaced(self) -> list[tuple[str, str]]:
         """Return the tables whose first page holds rows of another table, each with that table.
@@ -207,9 +352,9 @@ class Salvage:
             return None
         if shape is not None and not shape.is_index and self._is_recognised(shape, tree):
             return None
-        others = [one for one in self.shapes.values() if not one.is_index and one.has_numbers is tree.is_table]
-        fitting = (one for one in others if one != shape and _accepts(one, tree.cells[0]))
-        return next((one.name for one in fitting if self._is_recognised(one, tree)), None)
+        others = [other for other in self.shapes.values() if not other.is_index and other.has_numbers is tree.is_table]
+        fitting = (other for other in others if other != shape and _accepts(other, tree.cells[0]))
+        return next((other.name for other in fitting if self._is_recognised(other, tree)), None)
 
     def _is_foreign(self, number: int, owner: str, shape: Shape) -> bool:
         """Whether no row of a page proves its table, while its form is that of another one."""
@@ -236,23 +381,23 @@ class Salvage:
     def _free(self) -> set[int]:
         return {number for number in self.file.free_pages() if number not in self._owner}
 
-    def _assign_orphans(self, found: dict[str, Extent], wanted: Sequence[Shape]) -> None:
+    def _assign_orphans(self, extents: dict[str, Extent], wanted: Sequence[Shape]) -> None:
         for tree in self._find_unclaimed():
             if tree.is_table and not tree.is_leaf:
                 continue  # it holds no rows, and its leaves are found by themselves
             same_kind = (shape for shape in wanted if shape.has_numbers is tree.is_table)
-            ranked = sorted(((_share(one, tree), one.strictness, one.name) for one in same_kind), reverse=True)
+            ranked = sorted(((_share(shape, tree), shape.strictness, shape.name) for shape in same_kind), reverse=True)
             share, _, name = self._choose(tree, ranked)
             if share > _LEAST_SHARE:
-                found[name].orphans.append(tree.number)
+                extents[name].orphans.append(tree.number)
                 self._owner[tree.number] = name
 
     def _choose(self, tree: Tree, ranked: Sequence[tuple[float, int, str]]) -> tuple[float, int, str]:
         """Return the table with a row that proves it; else the one that most cells fit, and of those the strictest."""
-        for one in ranked:
-            shape = self.shapes[one[2]]
-            if one[0] > _LEAST_SHARE and not shape.is_index and self._is_recognised(shape, tree):
-                return one
+        for candidate in ranked:
+            shape = self.shapes[candidate[2]]
+            if candidate[0] > _LEAST_SHARE and not shape.is_index and self._is_recognised(shape, tree):
+                return candidate
         return ranked[0] if ranked else _NOTHING
 
     def _is_recognised(self, shape: Shape, tree: Tree) -> bool:
@@ -301,14 +446,16 @@ class Salvage:
         try:
             types, start = serial_types(payload)
             fits = start + sum(value_bytes(kind) for kind in types) == cell.payload_bytes and shape.accepts(types)
-            found = list(decode_record(payload))
+            decoded = list(decode_record(payload))
         except Malformed as error:
             return Row(cell.rowid, values, damage or str(error), page, is_reached, is_of_table=False)
         damage = damage if fits else damage or "its record does not fit the table"
-        for place, (name, (value, is_complete)) in enumerate(zip(shape.columns, found, strict=False)):
+        for index, (name, (value, is_complete)) in enumerate(zip(shape.columns, decoded, strict=False)):
             if not is_complete:
                 damage = damage or f"{name} is damaged"
-            values[name] = cell.rowid if place == shape.alias else _convert_types(value, shape.affinities[place])
+            values[name] = cell.rowid if index == shape.alias else value
+            if shape.affinities[index] == "REAL" and isinstance(value, int):
+                values[name] = float(value)  # SQLite stores the whole numbers of such a column as integers
         return Row(cell.rowid, values, damage, page, is_reached, is_of_table=fits)
 
     def _carve(self, shape: Shape, pages: Iterable[int]) -> Iterator[Row]:
@@ -351,11 +498,11 @@ class Salvage:
         page, tree = self.file.page(number), self.file.tree(number)
         # the cells that pointers lead to were given already, if the page is one of the table
         cells = tree.cells if tree is not None and self._owner.get(number) == shape.name else ()
-        known = {cell.start: cell.end for cell in cells if _accepts(shape, cell)}
+        cell_ends = {cell.start: cell.end for cell in cells if _accepts(shape, cell)}
         at = HEADER_BYTES if number == 1 else 0
         while at < self.file.usable - 4:
-            if at in known:
-                at = known[at]
+            if at in cell_ends:
+                at = cell_ends[at]
                 continue
             cell = self._cell_at(page, at, kind, shape)
             if cell is None:
@@ -391,5 +538,85 @@ def _share(shape: Shape, tree: Tree) -> float:
     return (len(fitting) + complete / 100) / len(tree.cells)
 
 
-def _convert_types(value: Value, affinity: str) -> Value:
-    return float(value) if affinity == "REAL" and isinstance(value, int) else value
+class Evidence(Struct):
+    """The rows of a table as its indexes list them."""
+
+    columns: dict[Key, dict[str, Value]] = field(default_factory=dict)
+    """The known columns of each row."""
+    expected: set[Key] = field(default_factory=set)
+    """The rows that certainly existed: two indexes list them, or there is only one index."""
+    complete: set[str] = field(default_factory=set)
+    """The indexes that could be read to the end."""
+    is_certain: bool = False
+    """Whether an index is complete, so that a row that no index lists did not exist."""
+
+    def is_stale(self, row: Row, key: Key) -> bool:
+        """Whether a row is a leftover copy: no page points to it, and no index lists it."""
+        return not row.is_reached and self.is_certain and key not in self.columns
+
+
+def gather_evidence(salvage: Salvage, table: str, companions: Sequence[str] = ()) -> Evidence:
+    """Read the indexes of a table; each of its rows has one of the same number in one of the `companions`."""
+    evidence = Evidence()
+    votes: Counter[Key] = Counter()
+    lists = 0
+    indexes = [shape for shape in salvage.shapes.values() if shape.is_index and shape.table == table]
+    others = [salvage.shapes[name] for name in companions if name in salvage.shapes]
+    for shape in (*indexes, *others):
+        is_complete = salvage.extents[shape.name].is_complete
+        evidence.complete |= {shape.name} if is_complete else set()
+        lists += is_complete and shape.is_index and not shape.is_partial
+        for row in salvage.rows(shape.name):
+            if not row.is_reached or row.damage:
+                continue
+            key = key_of(shape, row) if shape.is_index else row.number
+            columns = evidence.columns.setdefault(key, {})
+            if shape.is_index:
+                columns |= {name: value for name, value in row.values.items() if name not in shape.key}
+            votes[key] += not shape.is_partial
+    lists += bool(others) and all(shape.name in evidence.complete for shape in others)
+    evidence.is_certain = lists > 0
+    evidence.expected = {key for key, count in votes.items() if count >= min(2, max(1, lists))}
+    return evidence
+
+
+def key_of(shape: Shape, row: Row) -> Key:
+    """Return the key of a row, which may be given as an entry of an index; None if the key is lost."""
+    if shape.key == ("rowid",):
+        return row.values.get("rowid") if shape.is_index else row.number
+    key = tuple(row.values.get(name) for name in shape.key)
+    return None if None in key else key
+
+
+def insert_row(connection: apsw.Connection, shape: Shape, values: Mapping[str, Value]) -> bool:
+    """Insert a row; columns that a constraint refuses get their default value.
+
+    Return whether it could be inserted.
+    """
+    affinities = dict(zip(shape.columns, shape.affinities, strict=True))
+    filled = {name: _of_type(value, affinities.get(name, "")) for name, value in values.items()}
+    for name, affinity, is_required in zip(shape.columns, shape.affinities, shape.required, strict=True):
+        if is_required and filled.get(name) is None:
+            filled[name] = _FILLERS.get(affinity, "")
+    optional = [name for name in values if name in shape.columns and name not in shape.key]
+    tries = [filled, *({name: value for name, value in filled.items() if name != column} for column in optional)]
+    return any(_insert(connection, shape.table, attempt) for attempt in tries)
+
+
+def _of_type(value: Value, affinity: str) -> Value:
+    """Convert a value whose type was damaged to the type of its column."""
+    if affinity == "TEXT" and value is not None and not isinstance(value, str):
+        return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if affinity in {"INTEGER", "REAL"} and isinstance(value, str | bytes):
+        return None
+    return value
+
+
+def _insert(connection: apsw.Connection, table: str, values: Mapping[str, Value]) -> bool:
+    marks = ", ".join("?" * len(values))
+    sql = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({marks})"  # noqa: S608 - names of our schema
+    try:
+        connection.execute(sql, tuple(values.values()))
+    except (apsw.ConstraintError, apsw.MismatchError):
+        return False
+    return True

@@ -103,20 +103,22 @@ def read_log(data: "FileBytes | bytes", page_bytes: int = 0, *, until_damage: bo
     if is_header(data[:_LOG_HEADER]) or (declared in PAGE_SIZES and page_bytes in {0, declared}):
         log.page_bytes = declared
     else:
-        log.page_bytes = page_bytes or _find_page_bytes(data)
+        log.page_bytes = page_bytes or next(
+            (size for size in PAGE_SIZES if _find_generation(data, size) is not None), 0
+        )
     if log.page_bytes not in PAGE_SIZES:
         return log
     reader = _Reader(data, log.page_bytes)
-    waiting, is_healthy = list[_Frame](), reader.has_whole_header
+    pending, is_healthy = list[_Frame](), reader.has_whole_header
     for frame in reader.frames():
         if until_damage and not frame.is_whole:
             break
-        waiting.append(frame)
+        pending.append(frame)
         is_healthy &= frame.is_healthy
         if frame.size and frame.is_certain:  # frames without a commit after them may be left over from a killed writer
             log.is_damaged |= not is_healthy
-            log.commit(waiting)
-            waiting = []
+            log.commit(pending)
+            pending = []
     log.is_cut = reader.ends_in_a_frame
     log.skipped = reader.skipped
     return log
@@ -130,7 +132,7 @@ def use_newer(log: Log, data: "FileBytes | bytes", file: "FileBytes | bytes") ->
     """
     size = log.page_bytes
     pairs = ((data[at : at + size], file[(page - 1) * size : page * size]) for page, at in log.frames.items())
-    if not log.skipped or sum(one != other for one, other in pairs) > max(log.skipped, len(log.frames) // 2):
+    if not log.skipped or sum(logged != stored for logged, stored in pairs) > max(log.skipped, len(log.frames) // 2):
         return log
     return Log(page_bytes=size, is_damaged=log.is_damaged)
 
@@ -162,8 +164,8 @@ class _Reader:
     @property
     def skipped(self) -> int:
         """How many frames come before the first of this log, if no header says that they are of it."""
-        places = range(_LOG_HEADER, _LOG_HEADER if self.has_whole_header else self._end, self._step)
-        return next((number for number, at in enumerate(places) if self._salts_at(at) == self._salts), 0)
+        starts = range(_LOG_HEADER, _LOG_HEADER if self.has_whole_header else self._end, self._step)
+        return next((index for index, at in enumerate(starts) if self._salts_at(at) == self._salts), 0)
 
     @property
     def ends_in_a_frame(self) -> bool:
@@ -177,40 +179,41 @@ class _Reader:
         if self.has_whole_header or self._end == _LOG_HEADER:
             return stored
         sums = [stored, counted]
-        needed = self._undo_sum_of(_LOG_HEADER, self._read_sum(_LOG_HEADER))
+        after_head = _undo_checksum(
+            self._data[_LOG_HEADER + _FRAME_HEADER : _LOG_HEADER + self._step], self._read_sum(_LOG_HEADER), self._order
+        )
+        needed = _undo_checksum(self._data[_LOG_HEADER : _LOG_HEADER + _COVERED], after_head, self._order)
         if self._salts == self._salts_at(_LOG_HEADER) and _can_begin(needed, self._salts, page_bytes, self._order):
             return needed
         wanted = self._read_sum(_LOG_HEADER)
-        return next((one for one in sums if self._sum_of(_LOG_HEADER, one) == wanted), stored)
-
-    def _undo_sum_of(self, at: int, after: _Sum) -> _Sum:
-        before = _undo_checksum(self._data[at + _FRAME_HEADER : at + self._step], after, self._order)
-        return _undo_checksum(self._data[at : at + _COVERED], before, self._order)
+        return next((start for start in sums if self._sum_of(_LOG_HEADER, start) == wanted), stored)
 
     def _find_end(self) -> int:
         """Return where the last frame of this log ends."""
         frames = (len(self._data) - _LOG_HEADER) // self._step
-        places = (_LOG_HEADER + number * self._step for number in reversed(range(frames)))
-        return next((at + self._step for at in places if _share_salt(self._salts_at(at), self._salts)), _LOG_HEADER)
+        starts = (_LOG_HEADER + number * self._step for number in reversed(range(frames)))
+        return next((at + self._step for at in starts if _share_salt(self._salts_at(at), self._salts)), _LOG_HEADER)
 
     def _read(self, at: int, before: _Sum) -> _Frame:
         page, size = struct.unpack(">2I", self._data[at : at + _COVERED])
-        place, stored, counted = at + _FRAME_HEADER, self._read_sum(at), self._sum_of(at, before)
+        start, stored, counted = at + _FRAME_HEADER, self._read_sum(at), self._sum_of(at, before)
         has_salts = self._salts_at(at) == self._salts
         if stored == counted:
-            return _Frame(page, size, place, stored, is_healthy=has_salts)
+            return _Frame(page, size, start, stored, is_healthy=has_salts)
         if self._is_sum_damaged(at, counted):
-            return _Frame(page, size, place, counted, is_healthy=False)
+            return _Frame(page, size, start, counted, is_healthy=False)
         changes = self._explain(at, stored, counted)
-        if len(changes) == 1 and _is_telling(stored, counted):
+        # only if the low bits of a half differ: changes of high bits have the same effect in many words
+        if len(changes) == 1 and (halves := _subtract(stored, counted)) and (halves[0] | halves[1]) & _TELLING:
             covered = self._correct(at, *changes[0])
             page, size = struct.unpack(">2I", covered[:_COVERED])
-            return _Frame(page, size, place, stored, is_healthy=False, restored=covered[_COVERED:])
+            return _Frame(page, size, start, stored, is_healthy=False, restored=covered[_COVERED:])
         # a flipped bit is not a torn write, so the frame was once complete, even if the bit is in the checksum
         is_half = stored[0] == counted[0] or stored[1] == counted[1]
-        is_certain = is_half or any(self._is_bit(at, *change) for change in changes)
+        words = ((self._word(at, index), change) for index, change in changes)
+        is_certain = is_half or any((word ^ (word + change) & _MASK).bit_count() == 1 for word, change in words)
         return _Frame(
-            page, size, place, stored, is_whole=False, is_healthy=False, is_certain=is_certain, has_number=has_salts
+            page, size, start, stored, is_whole=False, is_healthy=False, is_certain=is_certain, has_number=has_salts
         )
 
     def _is_sum_damaged(self, at: int, counted: _Sum) -> bool:
@@ -221,23 +224,19 @@ class _Reader:
     def _explain(self, at: int, stored: _Sum, counted: _Sum) -> list[tuple[int, int]]:
         """Return the words whose damage would explain a wrong checksum, each with the correction to add to it."""
         words = (_COVERED + self._step - _FRAME_HEADER) // 4
-        found = _find_words(stored, counted, words)
+        changes = _find_words(stored, counted, words)
         is_last = at + self._step == self._end
-        return [one for one in found if not is_last or one[0] < words - 1]  # else the stored sum may be what is wrong
+        # in the last frame, a change of the last word may as well be a damaged checksum
+        return [change for change in changes if not is_last or change[0] < words - 1]
 
-    def _correct(self, at: int, place: int, change: int) -> bytes:
+    def _correct(self, at: int, index: int, change: int) -> bytes:
         """Return the covered bytes of a frame with one word changed."""
         covered = bytearray(self._data[at : at + _COVERED] + self._data[at + _FRAME_HEADER : at + self._step])
-        struct.pack_into(f"{self._order}I", covered, 4 * place, (self._word(at, place) + change) & _MASK)
+        struct.pack_into(f"{self._order}I", covered, 4 * index, (self._word(at, index) + change) & _MASK)
         return bytes(covered)
 
-    def _is_bit(self, at: int, place: int, change: int) -> bool:
-        """Whether a correction changes a single bit of a word."""
-        word = self._word(at, place)
-        return (word ^ (word + change) & _MASK).bit_count() == 1
-
-    def _word(self, at: int, place: int) -> int:
-        start = at + 4 * place + (0 if 4 * place < _COVERED else _FRAME_HEADER - _COVERED)
+    def _word(self, at: int, index: int) -> int:
+        start = at + 4 * index + (0 if 4 * index < _COVERED else _FRAME_HEADER - _COVERED)
         return int.from_bytes(self._data[start : start + 4], "big" if self._order == ">" else "little")
 
     def _find_byte_order(self) -> str:
@@ -262,9 +261,9 @@ class _Reader:
 
 def _find_salts(data: "FileBytes | bytes", step: int) -> bytes:
     """Return the salts that most of the first frames have; for a log whose header is damaged."""
-    places = range(_LOG_HEADER, min(len(data) - step, _LOG_HEADER + 2 * step) + 1, step)
-    found = Counter(data[at + 8 : at + 16] for at in places)
-    return max(found, key=lambda salts: (any(salts), found[salts]), default=b"")
+    frames = range(_LOG_HEADER, min(len(data) - step, _LOG_HEADER + 2 * step) + 1, step)
+    counts = Counter(data[at + 8 : at + 16] for at in frames)
+    return max(counts, key=lambda salts: (any(salts), counts[salts]), default=b"")
 
 
 def _find_generation(data: "FileBytes | bytes", page_bytes: int) -> tuple[str, bytes] | None:
@@ -283,11 +282,6 @@ def _find_generation(data: "FileBytes | bytes", page_bytes: int) -> tuple[str, b
             if _checksum(after[_FRAME_HEADER:], head, order) == continued:
                 return order, salts
     return None
-
-
-def _find_page_bytes(data: "FileBytes | bytes") -> int:
-    """Return the page size with which frames continue each other; 0 if there is none."""
-    return next((size for size in PAGE_SIZES if _find_generation(data, size) is not None), 0)
 
 
 def _can_begin(start: _Sum, salts: bytes, page_bytes: int, order: str) -> bool:
@@ -336,21 +330,12 @@ def _find_words(stored: _Sum, counted: _Sum, words: int) -> list[tuple[int, int]
     The checksum is linear: each word adds a multiple of itself to both halves, which depends only on its index.
     """
     short = _subtract(stored, counted)
-    found = []
-    for place, (first, second, half, inverse) in enumerate(_list_effects(words)):
+    changes = []
+    for index, (first, second, half, inverse) in enumerate(_list_effects(words)):
         change = short[half] * inverse & _MASK
         if (change * first & _MASK, change * second & _MASK) == short:
-            found.append((place, change))
-    return found
-
-
-def _is_telling(stored: _Sum, counted: _Sum) -> bool:
-    """Whether a word that explains a wrong checksum is certainly the damaged one.
-
-    A change of high bits affects only the high bits of both halves, where other words would have the same effect.
-    """
-    first, second = _subtract(stored, counted)
-    return (first | second) & _TELLING > 0
+            changes.append((index, change))
+    return changes
 
 
 def _subtract(stored: _Sum, counted: _Sum) -> _Sum:
@@ -360,14 +345,14 @@ def _subtract(stored: _Sum, counted: _Sum) -> _Sum:
 @lru_cache(maxsize=2)
 def _list_effects(words: int) -> list[tuple[int, int, int, int]]:
     """Return the factors of each word in both halves, and the odd one of the two with its inverse."""
-    found = []
+    effects = []
     pair = [(0, 1), (1, 1)]  # the last word, and the one before it
     for _ in range(words // 2):
         for first, second in pair:
             half = 0 if first % 2 else 1
-            found.append((first, second, half, pow((first, second)[half], -1, _MASK + 1)))
+            effects.append((first, second, half, pow((first, second)[half], -1, _MASK + 1)))
         pair = [((first + second) & _MASK, (first + 2 * second) & _MASK) for first, second in pair]
-    return found[::-1]
+    return effects[::-1]
 
 
 def check_log(connection: apsw.Connection, path: Path) -> None:

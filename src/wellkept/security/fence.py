@@ -51,7 +51,7 @@ def looks_fenced(text: str) -> bool:
 
 
 def may_become_tag(tail: str) -> bool:
-    """Tell whether `tail`, which starts with its only `<`, may become a fence tag when more text arrives."""
+    """Whether `tail`, which starts with its only `<`, may become a fence tag when more text arrives."""
     if len(tail) >= MAX_TAG_CHARS or ">" in tail:
         return False
     body = tail[1:].lstrip()

@@ -31,7 +31,7 @@ _LETTER = "s"
 """A single character; six of them in a row are a word written with spaces between its letters."""
 _FIRST_SYMBOL = 0x100
 _TOKEN = expression(
-    r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7e]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])",
+    r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7e]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])"
 )
 _SPACED = expression(r"(?<![a-z0-9])[a-z0-9](?:[^a-z0-9]{1,4}[a-z0-9](?![a-z0-9])){5,}")
 _NO_LETTER = expression("[^a-z0-9]+")
@@ -152,7 +152,7 @@ class Lexicon:
         return map(known.get, tokens, repeat(FILLER))
 
     def _is_odd(self, word: str) -> bool:
-        """Tell whether `word` needs a full classification: it has signs or digits, or several words run together."""
+        """Whether `word` needs a full classification: it has signs or digits, or several words run together."""
         if not word.isalnum():
             return True
         if len(word) > _LONGEST_KEY:
@@ -165,7 +165,7 @@ class Lexicon:
         return frozenset(chain.from_iterable(map(_slips_of, self._misspelt_words)))
 
     def is_key(self, word: str) -> bool:
-        """Tell whether rules use exactly this `word`."""
+        """Whether rules use exactly this `word`."""
         return word in self._exact
 
     def classify(self, token: str) -> str:
@@ -275,7 +275,7 @@ def split_part(part: str) -> tuple[list[str], list[str]]:
 
 
 def _is_number(token: str) -> bool:
-    """Tell whether a word has more digits than letters: it is a number, not a disguise."""
+    """Whether a word has more digits than letters: it is a number, not a disguise."""
     return len(token.translate(_NO_DIGITS)) * 2 < len(token)
 
 
@@ -298,7 +298,7 @@ def _common(left: str, right: str) -> int:
 
 
 def _one_slip(word: str, token: str) -> bool:
-    """Tell whether one letter is wrong, missing or too many, or two neighbours are swapped."""
+    """Whether one letter is wrong, missing or too many, or two neighbours are swapped."""
     head = _common(word, token)
     tail = _common(word[head:][::-1], token[head:][::-1])
     left, right = word[head : len(word) - tail], token[head : len(token) - tail]
@@ -356,13 +356,13 @@ class Structure:
         return [part for part in self.source.split() if part[0] not in ".^?!&"]
 
     def may_match(self, symbols: frozenset[str]) -> bool:
-        """Tell whether a sentence with these `symbols` contains a word of each needed element."""
+        """Whether a sentence with these `symbols` contains a word of each needed element."""
         if self._needs is None:
             self._needs = [frozenset(self._lexicon.element(part)) for part in self.needed()]
         return not any(need.isdisjoint(symbols) for need in self._needs)
 
     def matches(self, skeleton: str) -> bool:
-        """Tell whether `skeleton` has this structure."""
+        """Whether `skeleton` has this structure."""
         if self._regex is None:
             parts = self.source.split()
             source = self._bag(parts) if parts[0][0] == "&" else "".join(map(self._element, parts))
@@ -524,7 +524,7 @@ class TextPattern:
         self._within_line = "[^\\n" in self.source
 
     def matches(self, places: Places) -> bool | None:
-        """Tell whether the expression matches near its anchors; None if too many anchors left text unsearched."""
+        """Whether the expression matches near its anchors; None if too many anchors left text unsearched."""
         if places.present.isdisjoint(self.anchors):
             return False
         if self._regex is None:
@@ -699,7 +699,7 @@ class Table:
                     yield rule, hit is True
 
     def addresses_someone(self, reading: Reading) -> bool:
-        """Tell whether the text addresses its reader or speaks of an AI."""
+        """Whether the text addresses its reader or speaks of an AI."""
         symbols = "".join([self.lexicon.element(name) for name in _ADDRESSED])
         return not set(reading.skeleton).isdisjoint(symbols)
 
@@ -719,7 +719,7 @@ class Table:
 
 
 def _any_match(patterns: Iterable[TextPattern], places: Places) -> bool | None:
-    """Tell whether one of the expressions matches; None if one could not be tried everywhere."""
+    """Whether one of the expressions matches; None if one could not be tried everywhere."""
     flooded = False
     for pattern in patterns:
         match pattern.matches(places):

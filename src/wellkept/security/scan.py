@@ -49,18 +49,18 @@ _REPORT = expression(
     r"\b(?:papers?|articles?|blog|posts?|study|studies|talk|chapter|lecture|book|course|thesis|reports?|docs|documentation|"
     r"tests?|testers?|testeurs?|probador|suite|corpus|fixtures?|dataset|benchmark|examples?|scanner|filter|regex|rules?|detector|guard|classifier|"
     r"attacks?|attackers?|injections?|jailbreaks?|phrases?|strings?|payloads?|wording|technique|researchers?|spam|phishing|"
-    r"aufsatz|artikel|angriffe?|beispiele?|angreifer|articulo|ataques?|ejemplos?|attaques?|exemples?)\b",
+    r"aufsatz|artikel|angriffe?|beispiele?|angreifer|articulo|ataques?|ejemplos?|attaques?|exemples?)\b"
 )
 _DIRECTIVE = expression(
     r"\b(?:you|your|yours|must|always|never|please|from now|henceforth|follow|obey|execute|run|apply|perform|comply|"
     r"remember|repeat|act|respond|reply|answer|do|treat|set|override|send|print|ensure|make sure|enable|become|"
-    r"adopt|believe|proceed|begin|start|continue|instead|assistant|du|dein|deine|befolge|immer|tu|debes|siempre|vous|dois)\b",
+    r"adopt|believe|proceed|begin|start|continue|instead|assistant|du|dein|deine|befolge|immer|tu|debes|siempre|vous|dois)\b"
 )
 _TOLD = expression(
     r"^\W{0,3}(?:the|a|an|our|this|these|some|many|most|one|in|der|die|das|ein|eine|el|la|los|un|una|le|les|une)\b"
     r"[^:;\n]{0,60}?\b(?:shows?|explains?|describes?|detects?|blocks?|catch(?:es)?|flags?|covers?|contains?|uses?|"
     r"demonstrates?|embeds?|tells?|told|says?|said|warns?|lists?|tries|attempts?|mentions?|discuss(?:es)?|checks?|"
-    r"beschreibt|zeigt|erklart|explica|muestra|describe|montre|explique|decrit)\b",
+    r"beschreibt|zeigt|erklart|explica|muestra|describe|montre|explique|decrit)\b"
 )
 _NO_WORD = expression(r"\S*[/.@_=]\w\S*")
 _MACHINE = expression(r"[{}<>$|\\]")
@@ -85,12 +85,12 @@ class Verdict(Struct, frozen=True):
 
     @property
     def blocked(self) -> bool:
-        """Tell whether the text is an attack."""
+        """Whether the text is an attack."""
         return any(finding.severity is Severity.BLOCK for finding in self.findings)
 
     @property
     def held(self) -> bool:
-        """Tell whether a person must look at the text first; false for a blocked one."""
+        """Whether a person must look at the text first; false for a blocked one."""
         return bool(self.findings) and not self.blocked
 
     @property
@@ -153,7 +153,7 @@ def _judge(reading: Reading, rules: Table, scope: Scope) -> list[Finding]:
 
 
 def _is_prose(finding: Finding) -> bool:
-    """Tell whether `finding` is an order in prose, which can be quoted; a quoted command still works."""
+    """Whether `finding` is an order in prose, which can be quoted; a quoted command still works."""
     return finding.severity is Severity.BLOCK and finding.category in _ORDERS and finding.rule not in _COMMANDS
 
 
@@ -239,7 +239,7 @@ def _hidden(payload: str, rules: Table, scope: Scope) -> Iterator[Finding]:
 
 
 def is_mention(folded: str, is_attack: Callable[[str], bool]) -> bool:
-    """Tell whether `folded`, which contains an attack, only quotes or describes it.
+    """Whether `folded`, which contains an attack, only quotes or describes it.
 
     A quotation must be the smaller part of its text; nothing around it may give an order.
     """

@@ -52,11 +52,11 @@ class ShapeTable(Struct, frozen=True):
     published: frozenset[str]
 
     def is_published(self, value: str) -> bool:
-        """Tell whether `value` is a sample of public documentation."""
+        """Whether `value` is a sample of public documentation."""
         return value.rpartition(".")[2] in self.published
 
     def is_ordinary(self, value: str) -> bool:
-        """Tell whether `value` is a placeholder, a word of a form, or a piece of code."""
+        """Whether `value` is a placeholder, a word of a form, or a piece of code."""
         first = _FIRST_WORD.match(value)
         word = first[0].lower() if first is not None else ""
         return word in self.ordinary or _CODE.match(value) is not None or self.placeholder.search(value) is not None
@@ -245,7 +245,7 @@ def _anchors() -> _Anchors:
 
 
 def _may_be_random(word: str) -> bool:
-    """Tell whether a long word is none of the paths, calls and compounds without digits that programs are full of."""
+    """Whether a long word is none of the paths, calls and compounds without digits that programs are full of."""
     return _DIGIT.search(word) is not None or not (word.islower() or _JOINT.search(word))
 
 

@@ -193,7 +193,7 @@ def invisible(text: str, among: frozenset[str] | None = None) -> tuple[tuple[str
 
 
 def _is_grave(text: str, place: int, around: tuple[str, str]) -> bool:
-    """Tell whether the hidden character can only be meant to deceive; other texts are held for a person."""
+    """Whether the hidden character can only be meant to deceive; other texts are held for a person."""
     char = text[place]
     if char in _EMBEDDING:
         return not _near_right_to_left(text, place)
@@ -210,7 +210,7 @@ def _near_right_to_left(text: str, place: int) -> bool:
 
 
 def _belongs(text: str, place: int, around: tuple[str, str]) -> bool:
-    """Tell whether the script around `place` needs the hidden character there."""
+    """Whether the script around `place` needs the hidden character there."""
     char = text[place]
     before, after = around
     if char == "\u200d":
@@ -234,7 +234,7 @@ def _is_pictograph(char: str) -> bool:
 
 
 def _needs_joiner(char: str) -> bool:
-    """Tell whether `char` is of a script whose letters join or stack."""
+    """Whether `char` is of a script whose letters join or stack."""
     if not char or char.isascii():
         return False
     if unicodedata.combining(char) == _VIRAMA:

@@ -1,7 +1,11 @@
-"""One line of a JSONL transcript: what export writes, and what import accepts."""
+"""One line of a JSONL transcript: what export writes, and what import accepts.
 
+Messages as the APIs of OpenAI and Anthropic write them are expanded to such lines first.
+"""
+
+import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -27,7 +31,6 @@ from wellkept.core.provenance import accept_claim
 from wellkept.core.text import JSON
 from wellkept.security.fence import shown_thinking
 from wellkept.sessions.records import storable
-from wellkept.sessions.shapes import expand
 
 DEFAULT_SOURCE = "import:jsonl"
 _SESSION_FIELDS = frozenset(
@@ -39,6 +42,23 @@ _OPTIONAL = frozenset(
 )
 _ROLES = {role.value: role for role in Role}
 _USUAL_ORIGIN = {role: Origin.usual(role) for role in Role}
+BESIDE = ("page", "edit", "pending", "skill")
+"""The types of lines in a user's export that are not conversations."""
+_OWN_CHATS = frozenset(("cli", "chat"))
+"""The sources of conversations in this terminal, which `kept chat -c` continues."""
+_NAMES_OF_ID = ("session_id", "conversation_id", "thread_id", "uuid", "id")
+_NAMES_OF_TIME = ("timestamp", "created_at", "create_time", "created", "started")
+_CONVERSATION = ("source", "user_id", "profile", "project", "model", "title")
+"""The fields of a conversation that each of its messages repeats."""
+_ROLES_OF_APIS = {"developer": "system", "human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
+_OF_APIS = frozenset(("type", "tool_calls", "function_call"))
+"""Fields that show that a message with a plain text has the shape of an API."""
+_TEXTS = frozenset(("text", "input_text", "output_text", "refusal", "summary_text"))
+_IMAGES = frozenset(("image", "image_url", "input_image"))
+_FILES = frozenset(("document", "file", "input_file"))
+_THOUGHTS = frozenset(("thinking", "reasoning", "redacted_thinking"))
+_CALLS = frozenset(("tool_use", "server_tool_use"))
+_RESULTS = frozenset(("tool_result", "web_search_tool_result"))
 
 
 class BadLine(ValueError):
@@ -69,8 +89,6 @@ class MessageLine(Struct, frozen=True):
 
 
 Line: TypeAlias = SessionLine | MessageLine
-BESIDE = ("page", "edit", "pending", "skill")
-"""The types of lines in a user's export that are not conversations."""
 
 
 def parse(raw: bytes, *, source: str = DEFAULT_SOURCE, imported: SourceName | None = None) -> Line:
@@ -90,10 +108,6 @@ def parse_all(
             yield read_line(value, source=source, imported=imported)
         except BadLine as bad:
             yield bad
-
-
-_OWN_CHATS = frozenset(("cli", "chat"))
-"""The sources of conversations in this terminal, which `kept chat -c` continues."""
 
 
 def distrust(line: Line, *, source: str, now: float) -> Line:
@@ -147,7 +161,7 @@ def _session_line(value: Mapping[str, Any], source: str) -> SessionLine:
         raise BadLine("started is missing")
     carried = value.get("carried") or []
     notes = value.get("notes") or {}
-    if not isinstance(carried, list) or not all(isinstance(number, int) for number in carried):
+    if not isinstance(carried, list) or not all(isinstance(message_id, int) for message_id in carried):
         raise BadLine("carried must be a list of message ids")
     if not isinstance(notes, dict):
         raise BadLine("notes must be an object")
@@ -211,11 +225,13 @@ def _message_line(value: Mapping[str, Any], source: str, imported: SourceName | 
     if _OF_TOOLS.isdisjoint(value):
         message = Message(role, _content(value, is_optional=False))
     else:
-        calls = _calls(value)
+        calls = value.get("tool_calls")
+        if calls is not None and not isinstance(calls, list):
+            raise BadLine("tool_calls must be a list")
         message = Message(
             role=role,
             content=_content(value, is_optional=bool(calls)),
-            tool_calls=calls,
+            tool_calls=tuple(map(_call, calls or ())),
             tool_call_id=_text(value, "tool_call_id"),
             tool_name=_text(value, "tool_name"),
             reasoning=_text(value, "reasoning"),
@@ -223,13 +239,16 @@ def _message_line(value: Mapping[str, Any], source: str, imported: SourceName | 
     if _OPTIONAL.isdisjoint(value):  # most lines of other programs have none of these fields
         new = NewMessage(message, timestamp, _USUAL_ORIGIN[role], source=imported)
         return MessageLine(_describe_session(value, timestamp, source), new)
+    external = value.get("external_id")
     new = NewMessage(
         message,
         timestamp,
         _word(value, "origin", Origin) or _USUAL_ORIGIN[role],
         api_content=_text(value, "api_content"),
         token_count=_count(value, "token_count"),
-        external_id=_external_id(value),
+        external_id=str(external)
+        if isinstance(external, int) and not isinstance(external, bool)
+        else _text(value, "external_id"),
         interrupted=value.get("interrupted") is True,
         source=accept_claim(SourceName(provenance) if (provenance := _text(value, "provenance")) else None, imported),
     )
@@ -292,27 +311,12 @@ def _part(part: Any) -> Part:
     raise BadLine("a part of content is neither text nor image")
 
 
-def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    calls = value.get("tool_calls")
-    if calls is None:
-        return ()
-    if not isinstance(calls, list):
-        raise BadLine("tool_calls must be a list")
-    return tuple(_call(call) for call in calls)
-
-
 def _call(call: Any) -> ToolCall:
     match call:
         case {"name": str(name), "arguments": arguments}:
             text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
             return ToolCall(str(call.get("id") or ""), name, text)
     raise BadLine("a tool call needs name and arguments")
-
-
-def _external_id(value: Mapping[str, Any]) -> str | None:
-    external = value.get("external_id")
-    is_number = isinstance(external, int) and not isinstance(external, bool)
-    return str(external) if is_number else _text(value, "external_id")
 
 
 def _text(value: Mapping[str, Any], name: str) -> str | None:
@@ -325,12 +329,12 @@ def _text(value: Mapping[str, Any], name: str) -> str | None:
 
 
 def _count(value: Mapping[str, Any], name: str) -> int | None:
-    number = value.get(name)
-    if number is None:
+    count = value.get(name)
+    if count is None:
         return None
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 2**63:
         raise BadLine(f"{name} must be a whole number")
-    return number
+    return count
 
 
 def _moment(value: Mapping[str, Any], name: str) -> float | None:
@@ -375,11 +379,21 @@ def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
     """Return a message as export writes it; `raw` adds text that was sent to the model only."""
     message = stored.message
     is_default = stored.origin is Origin.usual(message.role)
+    content: JSON = (
+        message.content
+        if isinstance(message.content, str)
+        else [
+            {"type": "text", "text": part.text}
+            if isinstance(part, TextPart)
+            else {"type": "image", "media_type": part.media_type, "data": part.data}
+            for part in message.content
+        ]
+    )
     value: dict[str, JSON] = {
         "session_id": stored.session_id,
         "id": stored.id,
         "role": message.role.value,
-        "content": message.content if isinstance(message.content, str) else _export_parts(message.content),
+        "content": content,
         "timestamp": stored.timestamp,
         "state": stored.state.value if stored.state is not State.ACTIVE else None,
         "origin": None if is_default else stored.origin.value,
@@ -399,10 +413,174 @@ def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
     return {name: field for name, field in value.items() if field is not None}
 
 
-def _export_parts(parts: Sequence[Part]) -> list[JSON]:
-    return [
-        {"type": "text", "text": part.text}
-        if isinstance(part, TextPart)
-        else {"type": "image", "media_type": part.media_type, "data": part.data}
-        for part in parts
+def expand(value: Mapping[str, Any], *, now: float) -> Iterator[dict[str, Any]]:
+    """Yield the messages of one object, each as a line would hold it.
+
+    A whole conversation under `messages` gives one per message; a message with results of tools gives one per result.
+    A message without a time gets that of the conversation, else `now`.
+    """
+    listed = value.get("messages", value.get("input"))
+    if isinstance(listed, list) and "role" not in value:
+        yield from _expand_conversation(value, listed, now)
+    elif value.get("type") == "session" or not _is_foreign(value):
+        yield dict(value)
+    else:
+        yield from _expand_message(value)
+
+
+def _expand_conversation(value: Mapping[str, Any], listed: list[Any], now: float) -> Iterator[dict[str, Any]]:
+    session = next((value[name] for name in _NAMES_OF_ID if value.get(name)), None)
+    started = next((value[name] for name in _NAMES_OF_TIME if value.get(name)), now)
+    shared = {name: value[name] for name in _CONVERSATION if isinstance(value.get(name), str)}
+    # the same id when the conversation is imported again after it has grown
+    first = json.dumps(listed[:2], sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+    unnamed = f"import-{hashlib.blake2b(first, digest_size=8).hexdigest()}"
+    shared["session_id"] = unnamed if session is None else session
+    if isinstance(value.get("system"), str):
+        listed = [{"role": "system", "content": value["system"]}, *listed]
+    for index, message in enumerate(listed):
+        if not isinstance(message, dict):
+            yield {"role": None, **shared}
+            continue
+        moment = next((message[name] for name in _NAMES_OF_TIME if message.get(name)), started)
+        own = {"external_id": message.get("external_id") or message.get("id") or f"{shared['session_id']}:{index}"}
+        yield from _expand_message(
+            {**shared, **message, **own, "session_id": shared["session_id"], "timestamp": moment}
+        )
+
+
+def _is_foreign(value: Mapping[str, Any]) -> bool:
+    """Whether a message has a field that only the APIs use."""
+    content = value.get("content")
+    if isinstance(content, str) and _OF_APIS.isdisjoint(value) and value.get("role") not in _ROLES_OF_APIS:
+        return False
+    kinds = (
+        {str(part.get("type")) for part in content if isinstance(part, dict)} if isinstance(content, list) else set()
+    )
+    calls = value.get("tool_calls")
+    return (
+        value.get("type") in {"message", "function_call", "function_call_output"}
+        or value.get("role") in _ROLES_OF_APIS
+        or bool(kinds - {"text", "image"})
+        or any(isinstance(part, dict) and "source" in part for part in (content if isinstance(content, list) else ()))
+        or any(isinstance(call, dict) and "function" in call for call in (calls if isinstance(calls, list) else ()))
+        or isinstance(value.get("function_call"), dict)
+    )
+
+
+def _expand_message(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a message of either API; results of tools, which Anthropic sends as the user's, are the tools'."""
+    if value.get("type") == "function_call":
+        call = {
+            "id": value.get("call_id") or value.get("id"),
+            "name": value.get("name"),
+            "arguments": value.get("arguments"),
+        }
+        yield _without(value, role="assistant", content="", tool_calls=[call])
+        return
+    if value.get("type") == "function_call_output":
+        text = value.get("output")
+        output = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+        yield _without(value, role="tool", content=output, tool_call_id=value.get("call_id"))
+        return
+    blocks = _blocks(value.get("content"))
+    results = [block for block in blocks if block.get("type") in _RESULTS]
+    for index, block in enumerate(results):
+        external = value.get("external_id")
+        own = {} if external is None else {"external_id": f"{external}:result{index}"}
+        content = _convert_blocks(_blocks(block.get("content")))
+        yield _without(value, role="tool", content=content, tool_call_id=block.get("tool_use_id"), **own)
+    rest = [block for block in blocks if block.get("type") not in _RESULTS]
+    if rest or not results:
+        yield _convert(value, rest)
+
+
+def _convert(value: Mapping[str, Any], blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    role = value.get("role")
+    calls = [_convert_call(call) for call in value.get("tool_calls") or () if isinstance(call, dict)]
+    if isinstance(value.get("function_call"), dict):
+        calls.append(_convert_call({"function": value["function_call"]}))
+    calls += [{"id": block.get("id"), "name": block.get("name"), "arguments": block.get("input") or {}}
+              for block in blocks if block.get("type") in _CALLS]  # fmt: skip
+    thoughts = [
+        str(block.get("thinking") or block.get("text") or "") for block in blocks if block.get("type") in _THOUGHTS
     ]
+    texts = [block for block in blocks if block.get("type") not in _CALLS | _THOUGHTS]
+    reasoning = "\n".join(text for text in thoughts if text) or value.get("reasoning") or value.get("reasoning_content")
+    fields: dict[str, Any] = {
+        "role": _ROLES_OF_APIS.get(role, role) if isinstance(role, str) else role,
+        "content": _convert_blocks(texts),
+        "tool_calls": calls or None,
+        "reasoning": reasoning if isinstance(reasoning, str) else None,
+        "tool_name": value.get("tool_name") or (value.get("name") if role in {"tool", "function"} else None),
+    }
+    return _without(value, **fields)
+
+
+def _without(value: Mapping[str, Any], **own: Any) -> dict[str, Any]:
+    """Return a message with the fields of a line; the type would make another line of it."""
+    fields = {name: field for name, field in value.items() if name not in {"type", "id", "name", "function_call"}}
+    if isinstance(value.get("id"), str) and fields.get("external_id") is None:
+        fields["external_id"] = value["id"]
+    elif isinstance(value.get("id"), int):
+        fields["id"] = value["id"]
+    return {**fields, **own}
+
+
+def _convert_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    named = call.get("function")
+    inner = named if isinstance(named, dict) else call
+    return {
+        "id": call.get("id"),
+        "name": inner.get("name"),
+        "arguments": inner.get("arguments", inner.get("input", "{}")),
+    }
+
+
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    if content is None or isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    listed = content if isinstance(content, list) else [content]
+    return [
+        {"type": "text", "text": block} if isinstance(block, str) else block
+        for block in listed
+        if isinstance(block, str | dict)
+    ]
+
+
+def _convert_blocks(blocks: list[dict[str, Any]]) -> str | list[dict[str, str]]:
+    """Return the content as a line has it: one text, or texts and images."""
+    parts = [part for block in blocks if (part := _convert_block(block)) is not None]
+    if all(part["type"] == "text" for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return parts
+
+
+def _convert_block(block: Mapping[str, Any]) -> dict[str, str] | None:
+    kind = block.get("type")
+    if kind in _TEXTS or kind is None:
+        text = block.get("text", block.get("refusal"))
+        return {"type": "text", "text": text} if isinstance(text, str) else None
+    if kind in _IMAGES:
+        return _image(block)
+    if kind in _FILES:
+        inner = block.get("file")
+        named = inner if isinstance(inner, dict) else block
+        name = named.get("title") or named.get("filename") or named.get("file_id") or named.get("name") or ""
+        return {"type": "text", "text": f"[file {name}]".replace(" ]", "]")}
+    return {"type": "text", "text": f"[{kind}]"}
+
+
+def _image(block: Mapping[str, Any]) -> dict[str, str]:
+    """Return an image with its bytes, which are stored once by their hash; one elsewhere is named by its address."""
+    if isinstance(block.get("data"), str) and isinstance(block.get("media_type"), str):
+        return {"type": "image", "media_type": block["media_type"], "data": block["data"]}
+    source = block.get("source") or block.get("image_url") or block.get("url") or {}
+    source = source if isinstance(source, dict) else {"url": source}
+    if isinstance(source.get("data"), str):
+        return {"type": "image", "media_type": str(source.get("media_type") or "image/png"), "data": source["data"]}
+    url = str(source.get("url") or source.get("file_id") or block.get("file_id") or "")
+    head, comma, data = url.partition(",")
+    if head.startswith("data:") and comma and head.endswith(";base64"):
+        return {"type": "image", "media_type": head[5:].partition(";")[0] or "image/png", "data": data}
+    return {"type": "text", "text": f"[image {url}]".replace(" ]", "]")}

@@ -30,6 +30,12 @@ _LEADS = (
     (bytes(range(0xF0, 0xF8)), _ASTRAL),
 )
 """The first bytes of characters beyond ASCII in UTF-8, by their length, with the weights of such characters."""
+_FULL = (1_000_000, 16_000, 6_000, 3_000)
+_CHARS = ((1_500, 700), (1_000, 400), (700, 260), (500, 180), (400, 120), (300, 80), (240, 60))
+_WINDOWS = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0), (0, 0))
+SNIPPET_CHARS = 240
+PREVIEW_CHARS = 60
+SHORTENED = " […]"
 
 
 def tokens(text: str) -> int:
@@ -47,7 +53,7 @@ def tokens(text: str) -> int:
     if len(coded) > len(text):
         beyond = marks.translate(None, _ASCII)
         weight += _MARK * (len(marks) - len(beyond))
-        return round(weight + sum(each * (len(beyond) - len(beyond.translate(None, leads))) for leads, each in _LEADS))
+        return round(weight + sum(cost * (len(beyond) - len(beyond.translate(None, leads))) for leads, cost in _LEADS))
     return round(weight + _MARK * len(marks))
 
 
@@ -71,10 +77,6 @@ class Caps(Struct, frozen=True):
 
 Render: TypeAlias = Callable[[Caps], dict[str, JSON]]
 
-_FULL = (1_000_000, 16_000, 6_000, 3_000)
-_CHARS = ((1_500, 700), (1_000, 400), (700, 260), (500, 180), (400, 120), (300, 80), (240, 60))
-_WINDOWS = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0), (0, 0))
-
 
 def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> Answered:
     """Return the fullest answer that fits: first shorten messages, then windows, then drop results.
@@ -90,22 +92,17 @@ def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> A
     # one less for each, because every count is rounded
     frame = size - sum(tokens(dumps(text)) + 1 for text, _ in texts) if texts else 0
     for caps in forms:
-        if _least_size(frame, texts, caps, start) > budget:
-            continue
+        # a lower bound of the size, as long as no message is dropped: no character costs less than a letter
+        if (caps.window, caps.bookend, caps.results) == (start.window, start.bookend, start.results):
+            limits = (caps.other_chars, caps.anchor_chars)
+            least = frame + _LETTER * sum(min(len(text), limits[is_anchor]) for text, is_anchor in texts)
+            if least > budget:
+                continue
         answer = Written(render(caps))
         size = tokens(answer.text)
         if size <= budget:
             break
     return Answered(answer, size)
-
-
-def _least_size(frame: int, texts: Sequence[tuple[str, bool]], caps: Caps, start: Caps) -> float:
-    """Return a lower bound of an answer's tokens; 0 where it has fewer messages than the fullest one."""
-    if (caps.window, caps.bookend, caps.results) != (start.window, start.bookend, start.results):
-        return 0.0
-    limits = (caps.other_chars, caps.anchor_chars)
-    # no character costs less than a letter
-    return frame + _LETTER * sum(min(len(text), limits[is_anchor]) for text, is_anchor in texts)
 
 
 def _list_texts(value: JSON) -> Iterator[tuple[str, bool]]:
@@ -137,19 +134,14 @@ def _ladder(start: Caps, *, is_full: bool) -> Iterator[Caps]:
     yield Caps(60, 30, 0, 0, 1)
 
 
-SNIPPET_CHARS = 240
-PREVIEW_CHARS = 60
-SHORTENED = " […]"
-
-
 _THREE_DIGITS = [f"{number:03}" for number in range(1_000)]
 _MINUTES = [f"{number // 60:02}:{number % 60:02}:" for number in range(24 * 60)]
 _SECONDS = [f"{number:02}." for number in range(60)]
 
 
 @lru_cache(4_096)
-def _day(number: int) -> str:
-    return f"{datetime.fromtimestamp(number * 86_400, UTC):%Y-%m-%dT}"
+def _day(days: int) -> str:
+    return f"{datetime.fromtimestamp(days * 86_400, UTC):%Y-%m-%dT}"
 
 
 def when(epoch: float) -> str:
@@ -172,17 +164,17 @@ def shown(
     message: StoredMessage, *, chars: int, marker: "Marker | None" = None, is_anchor: bool = False
 ) -> dict[str, JSON]:
     """Return a message in the tool's shape, shortened around the terms."""
-    said = message.message
-    text = said.content if type(said.content) is str and said.content else said.display_text
-    if is_anchor and said.tool_calls and marker is not None:
-        text = marker.show(said)
+    content = message.message.content
+    text = content if type(content) is str and content else message.message.display_text
+    if is_anchor and message.message.tool_calls and marker is not None:
+        text = marker.show(message.message)
     if len(text) > chars:
         from wellkept.sessions.search.occurrences import Marker
 
         text = (marker or Marker()).around(text, width=chars) + SHORTENED
     value: dict[str, JSON] = {
         "id": message.id,
-        "role": str(said.role),
+        "role": str(message.message.role),
         "content": text,
         "timestamp": when(message.timestamp),
     }
@@ -219,8 +211,8 @@ def window_shown(
     messages: Sequence[StoredMessage], *, anchor: MessageId, caps: Caps, marker: "Marker | None", hidden: frozenset[int]
 ) -> list[JSON]:
     """Return the messages of a window without those in the context; the anchor gets the most space."""
-    place = next((place for place, message in enumerate(messages) if message.id == anchor), 0)
-    near = messages[max(0, place - caps.window) : place + caps.window + 1]
+    index = next((index for index, message in enumerate(messages) if message.id == anchor), 0)
+    near = messages[max(0, index - caps.window) : index + caps.window + 1]
     return [
         shown(
             message,
@@ -233,29 +225,29 @@ def window_shown(
     ]
 
 
-def passage_shown(found: Passage, *, caps: Caps, marker: "Marker", hidden: frozenset[int]) -> dict[str, JSON]:
+def passage_shown(passage: Passage, *, caps: Caps, marker: "Marker", hidden: frozenset[int]) -> dict[str, JSON]:
     """Return a found session in the tool's shape; bookends do not repeat what the window shows."""
-    seen = {message.id for message in found.around} | hidden
-    start = [message for message in found.start if message.id not in seen][: caps.bookend]
+    seen = {message.id for message in passage.around} | hidden
+    start = [message for message in passage.start if message.id not in seen][: caps.bookend]
     ids = seen | {message.id for message in start}
-    end = [message for message in found.end if message.id not in ids]
+    end = [message for message in passage.end if message.id not in ids]
     end = end[len(end) - caps.bookend :] if caps.bookend < len(end) else end
-    window = window_shown(found.around, anchor=found.match.id, caps=caps, marker=marker, hidden=hidden)
-    dropped = count_dropped(found, caps.window)
+    window = window_shown(passage.around, anchor=passage.match.id, caps=caps, marker=marker, hidden=hidden)
+    dropped = count_dropped(passage, caps.window)
     return {
-        **index_shown(found.session, found.match, marker=marker),
+        **index_shown(passage.session, passage.match, marker=marker),
         "bookend_start": [shown(message, chars=caps.other_chars) for message in start],
         "messages": window,
         "bookend_end": [shown(message, chars=caps.other_chars) for message in end],
-        "messages_before": found.before + dropped[0],
-        "messages_after": found.after + dropped[1],
+        "messages_before": passage.before + dropped[0],
+        "messages_after": passage.after + dropped[1],
     }
 
 
-def count_dropped(found: Passage, window: int) -> tuple[int, int]:
+def count_dropped(passage: Passage, window: int) -> tuple[int, int]:
     """Return how many messages a smaller window leaves out on each side."""
-    place = next(place for place, message in enumerate(found.around) if message.id == found.match.id)
-    return max(0, place - window), max(0, len(found.around) - place - 1 - window)
+    index = next(index for index, message in enumerate(passage.around) if message.id == passage.match.id)
+    return max(0, index - window), max(0, len(passage.around) - index - 1 - window)
 
 
 def index_shown(session: Session, match: StoredMessage, *, marker: "Marker") -> dict[str, JSON]:

@@ -59,22 +59,24 @@ class ShownPage(JsonStruct, frozen=True):
 Shown: TypeAlias = ShownMessage | ShownSession | ShownPage
 
 
-def shown_in(answer: Mapping[str, JSON], found: Sequence[FoundSession] = ()) -> tuple[Shown, ...]:
+def shown_in(answer: Mapping[str, JSON], ranked: Sequence[FoundSession] = ()) -> tuple[Shown, ...]:
     """Return what an answer of `session_search` shows: matches with their scores, the anchor of a window, sessions."""
-    scores = {hit.best_message_id: hit for hit in found}
+    scores = {hit.best_message_id: hit for hit in ranked}
     results, messages = answer.get("results"), answer.get("messages")
     if isinstance(messages, list):
         session_id = SessionId(str(answer.get("session_id")))
-        anchors = [one["id"] for one in messages if isinstance(one, dict) and one.get("anchor")]
-        return tuple(ShownMessage(MessageId(number), session_id) for number in anchors) or (ShownSession(session_id),)
+        anchors = [message["id"] for message in messages if isinstance(message, dict) and message.get("anchor")]
+        return tuple(ShownMessage(MessageId(message_id), session_id) for message_id in anchors) or (
+            ShownSession(session_id),
+        )
     shown: list[Shown] = []
     for result in results if isinstance(results, list) else []:
-        session_id, number = SessionId(str(result["session_id"])), result.get("match_message_id")
-        if number is None:
+        session_id, message_id = SessionId(str(result["session_id"])), result.get("match_message_id")
+        if message_id is None:
             shown.append(ShownSession(session_id))
         else:
-            hit = scores.get(number)
-            shown.append(ShownMessage(number, session_id, hit.score if hit else None, hit.parts if hit else {}))
+            hit = scores.get(message_id)
+            shown.append(ShownMessage(message_id, session_id, hit.score if hit else None, hit.parts if hit else {}))
     return tuple(shown)
 
 
@@ -106,4 +108,4 @@ class Receipt(Struct, frozen=True):
     @property
     def message_ids(self) -> tuple[MessageId, ...]:
         """Return the messages that were shown."""
-        return tuple(dict.fromkeys(one.message_id for one in self.content.shown if isinstance(one, ShownMessage)))
+        return tuple(dict.fromkeys(item.message_id for item in self.content.shown if isinstance(item, ShownMessage)))

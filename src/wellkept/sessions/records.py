@@ -11,9 +11,8 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from wellkept.core.digests import blake2b, sha256
-from wellkept.core.digests import checksum as checksum_of
-from wellkept.core.ids import SessionId, SourceName
+from wellkept.core.ids import SessionId, SourceName, blake2b, sha256
+from wellkept.core.ids import checksum as checksum_of
 from wellkept.core.messages import (
     ImagePart,
     Link,
@@ -39,6 +38,17 @@ _SESSION, _ROLE, _CONTENT, _TIME, _ORIGIN, _CALLS, _CALL, _REASONING, PARTS, _TO
     1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12,
 )  # fmt: skip
 _INTERRUPTED, _STATE, _SOURCE = 14, 15, 16
+LoadBlob: TypeAlias = Callable[[str], str | None]
+LoadSource: TypeAlias = Callable[[int], SourceName]
+LEAST_CHARS = 2_048
+"""Shorter runs stay in the text: a hash and a row would take as much space."""
+_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{LEAST_CHARS},}}={{0,2}}")
+SALVAGED = "salvaged"
+"""The source of a session whose row was lost; a repair made it anew from its messages."""
+_FOREIGN_ROLES = {"human": Role.USER, "ai": Role.ASSISTANT, "function": Role.TOOL}
+_ACTIVE = State.ACTIVE.value
+Print: TypeAlias = bytes
+"""A short hash of role and content; 96 bits are enough for one session."""
 
 
 def checksum(values: Row) -> int:
@@ -60,10 +70,10 @@ def is_damaged(values: Row) -> bool:
     source = values[_SOURCE]
     covered = values[:COVERED] if source is None else (*values[:COVERED], source)
     try:
-        number = crc32(marshal.dumps(covered, 2))  # as `checksum_of` does, without its call: an answer reads dozens
+        expected = crc32(marshal.dumps(covered, 2))  # as `checksum_of` does, without its call: an answer reads dozens
     except ValueError:
-        number = checksum_of(covered)
-    return values[-1] != number or values[_STATE] not in _STATE_WORDS
+        expected = checksum_of(covered)
+    return values[-1] != expected or values[_STATE] not in _STATE_WORDS
 
 
 def _is_well_formed(values: Row) -> bool:
@@ -72,7 +82,7 @@ def _is_well_formed(values: Row) -> bool:
         and type(values[_SESSION]) is str
         and type(values[_ROLE]) is str
         and isinstance(values[_TIME], float | int)
-        and all(values[place] is None or type(values[place]) is str for place in _TEXT_OR_NONE)
+        and all(values[index] is None or type(values[index]) is str for index in _TEXT_OR_NONE)
         and values[_ORIGIN] in _ORIGIN_WORDS
         and values[_STATE] in _STATE_WORDS
         and (not values[_CALLS] or are_calls(parse(values[_CALLS])))
@@ -88,7 +98,7 @@ _ROLE_WORDS = frozenset(role.value for role in Role)
 
 def readable(values: Row) -> Row:
     """Return a damaged row with every column in its type, as far as it can be read; without the sent text."""
-    row = [text_or_none(value) if place in _TEXT_OR_NONE else value for place, value in enumerate(values)]
+    row = [text_or_none(value) if index in _TEXT_OR_NONE else value for index, value in enumerate(values)]
     row[_SESSION] = text_of(values[_SESSION])
     row[_CONTENT] = text_of(values[_CONTENT])
     if row[_CALLS] and not are_calls(parse(row[_CALLS])):
@@ -98,7 +108,8 @@ def readable(values: Row) -> Row:
         row[PARTS] = None
     if str(row[_REASONING]).startswith("["):
         row[_REASONING] = None  # an endpoint refuses signed blocks that were changed
-    row[_ROLE] = values[_ROLE] if values[_ROLE] in _ROLE_WORDS else _guess_role(row)
+    if values[_ROLE] not in _ROLE_WORDS:
+        row[_ROLE] = (Role.ASSISTANT if row[_CALLS] else Role.TOOL if row[_CALL] else Role.USER).value
     row[_TIME] = number_of(values[_TIME])
     row[_ORIGIN] = row[_ORIGIN] if row[_ORIGIN] in _ORIGIN_WORDS else None
     row[_TOKENS] = values[_TOKENS] if isinstance(values[_TOKENS], int) else None
@@ -108,12 +119,6 @@ def readable(values: Row) -> Row:
     # any number that no source has: what is damaged is not trusted
     row[_SOURCE] = values[_SOURCE] if values[_SOURCE] is None or isinstance(values[_SOURCE], int) else -1
     return tuple(row)
-
-
-def _guess_role(row: list[Any]) -> str:
-    if row[_CALLS]:
-        return Role.ASSISTANT.value
-    return (Role.TOOL if row[_CALL] else Role.USER).value
 
 
 def text_of(value: object) -> str:
@@ -159,7 +164,9 @@ def _is_piece(piece: Mapping[str, Any]) -> bool:
         case {"type": "image", "media_type": str(), "blob": str()}:
             return True
         case {"type": "string" | "text" as kind, "blobs": list(blobs)}:
-            return all(isinstance(one, str) for one in blobs) and (kind == "string" or type(piece.get("chars")) is int)
+            return all(isinstance(digest, str) for digest in blobs) and (
+                kind == "string" or type(piece.get("chars")) is int
+            )
     return False
 
 
@@ -169,18 +176,6 @@ def mark(content: str | tuple[Part, ...]) -> str | tuple[Part, ...]:
         return f"[damaged: {content}]"
     text = "\n".join(part.text for part in content if isinstance(part, TextPart))
     return (TextPart(f"[damaged: {text}]"), *(part for part in content if isinstance(part, ImagePart)))
-
-
-LoadBlob: TypeAlias = Callable[[str], str | None]
-LoadSource: TypeAlias = Callable[[int], SourceName]
-
-
-LEAST_CHARS = 2_048
-"""Shorter runs stay in the text: a hash and a row would take as much space."""
-
-_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{LEAST_CHARS},}}={{0,2}}")
-SALVAGED = "salvaged"
-"""The source of a session whose row was lost; a repair made it anew from its messages."""
 
 
 class Blob(Struct, frozen=True):
@@ -201,7 +196,6 @@ def blob_of(text: str) -> Blob:
 
 
 def _hash(text: str) -> str:
-
     return sha256(text.encode()).hexdigest()
 
 
@@ -365,7 +359,7 @@ def _flatten(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[Blo
         shape: list[JSON] = [{"type": "string", "blobs": [blob.hash for blob in blobs]}]
         return text, dumps(shape) if blobs else None, blobs
     texts: list[str] = []
-    found: list[Blob] = []
+    all_blobs: list[Blob] = []
     shape = []
     for part in content:
         match part:
@@ -373,12 +367,12 @@ def _flatten(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[Blo
                 short, blobs = cut_blobs(storable(text))
                 shape.append({"type": "text", "chars": len(short), "blobs": [blob.hash for blob in blobs]})
                 texts.append(short)
-                found += blobs
+                all_blobs += blobs
             case ImagePart(media_type, data):
                 blob = blob_of(storable(data))
                 shape.append({"type": "image", "media_type": storable(media_type), "blob": blob.hash})
-                found.append(blob)
-    return "\n".join(texts), dumps(shape), found
+                all_blobs.append(blob)
+    return "\n".join(texts), dumps(shape), all_blobs
 
 
 def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> StoredMessage:
@@ -397,14 +391,17 @@ def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> Stored
     else:
         whole, is_complete = _content(content or "", parts, load)
         damaged = damaged or not is_complete
-    role = _ROLES.get(role_word) or _role(role_word)
+    # other programs that write to the file may use other names of roles
+    role = _ROLES.get(role_word) or _FOREIGN_ROLES.get(role_word, Role.SYSTEM)
     return StoredMessage(
         number,
         session_id,
         Message(
             role,
             mark(whole) if damaged else whole,
-            _tool_calls(tool_calls) if tool_calls else (),
+            tuple(ToolCall(call["id"], call["name"], call["arguments"]) for call in json.loads(tool_calls))
+            if tool_calls
+            else (),
             tool_call_id,
             tool_name,
             reasoning,
@@ -425,19 +422,9 @@ def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> Stored
 _ROLES = {role.value: role for role in Role}
 _WORDS = {role: role.value for role in Role}
 """Plain strings, as SQLite and the checksum want them; reading `value` of a member is a call."""
-_ACTIVE = State.ACTIVE.value
 _STATES = {state.value: state for state in State}
 _ORIGINS = {origin.value: origin for origin in Origin}
 _USUAL_ORIGIN = {role: Origin.usual(role) for role in Role}
-
-
-def _role(word: str) -> Role:
-    # other programs that write to the file may use other names (`function`, `human`)
-    return {"human": Role.USER, "ai": Role.ASSISTANT, "function": Role.TOOL}.get(word, Role.SYSTEM)
-
-
-def _tool_calls(text: str) -> tuple[ToolCall, ...]:
-    return tuple(ToolCall(call["id"], call["name"], call["arguments"]) for call in json.loads(text))
 
 
 def _content(content: str, parts: str, load: LoadBlob) -> tuple[str | tuple[Part, ...], bool]:
@@ -526,10 +513,6 @@ def session_from(values: Row) -> Session:
 
 
 _LINKS = {link.value: link for link in Link}
-
-
-Print: TypeAlias = bytes
-"""A short hash of role and content; 96 bits are enough for one session."""
 
 
 def fingerprint(role: str, content: str, parts: str | None, tool_calls: str | None) -> Print:

@@ -78,7 +78,7 @@ class Redaction(Struct, frozen=True):
         safe: list[NewMessage] = []
         for start in range(0, len(new), _TOGETHER):
             some = new[start : start + _TOGETHER]
-            texts = [text for one in some if (text := _plain_text(one)) is not None]
+            texts = [text for message in some if (text := _plain_text(message)) is not None]
             is_safe = len(texts) == len(some) > 1 and not may_hold_credentials(texts)
             safe += some if is_safe else map(self.message, some)
         return safe

@@ -11,9 +11,10 @@ from msgspec import Struct, field
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Session, Usage
 from wellkept.core.text import JSON
-from wellkept.core.values import hide
+from wellkept.core.values import JsonStruct, hide
 
 BLANK = "[forgotten]"
+MOST_REPORTED = 200
 
 
 class ForgetPlan(Struct, frozen=True):
@@ -50,7 +51,7 @@ class ForgetPlan(Struct, frozen=True):
         return {
             "sessions": list(self.sessions),
             "messages": self.message_count,
-            "single_messages": [int(number) for number in self.messages],
+            "single_messages": [int(message_id) for message_id in self.messages],
             "blobs": self.blob_count,
             "index_rows": self.message_count,
             "vectors": self.vector_count,
@@ -62,7 +63,7 @@ class ForgetPlan(Struct, frozen=True):
         }
 
 
-class ForgetReport(Struct, frozen=True):
+class ForgetReport(JsonStruct, frozen=True):
     """What was removed, and whether a search still finds it."""
 
     sessions: int
@@ -79,18 +80,7 @@ class ForgetReport(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the report for programs."""
-        return {
-            "sessions": self.sessions,
-            "messages": self.messages,
-            "blobs": self.blobs,
-            "index_rows": self.messages,
-            "vectors": self.vectors,
-            "summaries": self.summaries,
-            "nodes": self.nodes,
-            "cited_elsewhere": self.cited_elsewhere,
-            "still_found": self.still_found,
-            "bytes_gone": self.bytes_gone,
-        }
+        return {**super().as_json(), "index_rows": self.messages}
 
 
 class Finding(Struct, frozen=True):
@@ -188,9 +178,6 @@ class Coverage(Struct, frozen=True):
         return self.covered / (self.covered + self.waiting) if self.covered + self.waiting else 1.0
 
 
-MOST_REPORTED = 200
-
-
 class ImportReport(Struct):
     """What an import did; `problems` names the first bad lines by number."""
 
@@ -204,11 +191,11 @@ class ImportReport(Struct):
     ids: dict[int, MessageId] = field(default_factory=dict)
     """The ids here of messages whose lines name the id that they had elsewhere."""
 
-    def refuse(self, number: int, why: str) -> None:
+    def refuse(self, line: int, why: str) -> None:
         """Count a bad line."""
         self.bad += 1
         if len(self.problems) < MOST_REPORTED:
-            self.problems.append((number, why))
+            self.problems.append((line, why))
 
     def as_json(self) -> dict[str, JSON]:
         """Return the report for programs."""
@@ -219,7 +206,7 @@ class ImportReport(Struct):
             "known": self.known,
             "forgotten": self.forgotten,
             "bad": self.bad,
-            "problems": [{"line": number, "error": why} for number, why in self.problems],
+            "problems": [{"line": line, "error": why} for line, why in self.problems],
         }
 
 

@@ -1,28 +1,35 @@
-"""The `session_search` tool: one schema, four modes, every answer a JSON object."""
+"""The `session_search` tool: one schema, five modes, every answer a JSON object; a model may send any arguments."""
 
 import logging
 import re
 import threading
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from contextlib import suppress
+from functools import cache
 from time import perf_counter
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.errors import KeptError, ModelError, Reason, Refused, StorageError
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.messages import Passage, Session, StoredMessage
+from wellkept.core.messages import Session, StoredMessage
 from wellkept.core.ports import Clock, Completes
+from wellkept.core.search import Period, SearchRequest, Sort
 from wellkept.core.text import JSON, dumps, one_line, resource_text
-from wellkept.core.tools import Tool, ToolContext
-from wellkept.sessions.arguments import Asked, Asker, read, search_schema
+from wellkept.core.tools import Tool, ToolContext, ToolSchema, read_schema
 from wellkept.sessions.ports import Readable
 from wellkept.sessions.recall import (
     PREVIEW_CHARS,
+    SNIPPET_CHARS,
     Answered,
     Caps,
     count_dropped,
     fit,
+    index_shown,
+    passage_shown,
     shown,
     tokens,
     unavailable,
@@ -30,11 +37,282 @@ from wellkept.sessions.recall import (
     window_shown,
 )
 from wellkept.sessions.receipts import NewReceipt, shown_in
+from wellkept.sessions.records import storable
 from wellkept.sessions.settings import SessionSettings
 
+if TYPE_CHECKING:
+    from wellkept.sessions.search.discovery import Conversations, Match
+    from wellkept.sessions.search.occurrences import Marker
+
+Detail: TypeAlias = Literal["index", "window", "full"]
+
+DEFAULT_LIMIT, MOST_LIMIT = 3, 10
+DEFAULT_WINDOW, MOST_WINDOW = 5, 20
+ROLES = ("user", "assistant", "tool", "system")
+_GREATEST_ID = 2**63 - 1
 FIRST, LAST = 20, 10
 _BROWSED_BEFORE_MERGING = 6
 _WHOLE = 5
+log = logging.getLogger(__name__)
+MOST_CHARS = 100_000
+_MOST_WORDS_TOKENS = 700
+_REACH = 200
+_KEPT = ("session_id", "title", "when", "source", "model", "matched_role", "match_message_id", "snippet")
+_CITED = re.compile(r"\[(\d{1,18})\]")
+MOST_SUMMARIES = 8
+"""How many answers may be summarised at once: each occupies a worker thread for as long as the model is silent."""
+_summaries = threading.BoundedSemaphore(MOST_SUMMARIES)
+
+
+class Asker(Struct, frozen=True):
+    """Who searches: `hidden` are the messages that their context shows already."""
+
+    hidden: frozenset[int]
+
+
+class Asked(Struct, frozen=True):
+    """The arguments of one call; absent ones are None or their default."""
+
+    query: str | None = None
+    session_id: SessionId | None = None
+    around_message_id: int | None = None
+    limit: int = DEFAULT_LIMIT
+    listed: int = MOST_LIMIT
+    """How many conversations of a time are listed: the limit if one was given."""
+    window: int = DEFAULT_WINDOW
+    sort: Sort | None = None
+    detail: Detail = "window"
+    roles: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    project: str | None = None
+    after: float | None = None
+    before: float | None = None
+    summarize: bool = False
+
+
+class _Unreadable(ValueError):
+    """An argument cannot be read; `args` are the complaint and the remedy."""
+
+
+def read(arguments: Mapping[str, JSON], *, now: float) -> Asked | Refused:
+    """Return the arguments, or a refusal that names the invalid one and its valid values."""
+    try:
+        after, before = _time_span(arguments, now=now)
+        summarize = arguments.get("summarize")
+        if isinstance(summarize, str):
+            summarize = summarize.strip().lower() in {"true", "yes", "1"}
+        return Asked(
+            query=_text(arguments, "query"),
+            session_id=cast("SessionId | None", _text(arguments, "session_id")),
+            around_message_id=_number(arguments, "around_message_id"),
+            limit=_clamp(arguments, "limit", default=DEFAULT_LIMIT, most=MOST_LIMIT),
+            listed=_clamp(arguments, "limit", default=MOST_LIMIT, most=MOST_LIMIT),
+            window=_clamp(arguments, "window", default=DEFAULT_WINDOW, most=MOST_WINDOW),
+            sort=cast("Sort | None", _one_of(arguments, "sort", ("newest", "oldest"))),
+            detail=cast("Detail", _one_of(arguments, "detail", ("index", "window", "full")) or "window"),
+            roles=_roles(arguments),
+            sources=_words(arguments, "source"),
+            project=_text(arguments, "project"),
+            after=after,
+            before=before,
+            summarize=summarize is True or summarize == 1,
+        )
+    except _Unreadable as unreadable:
+        error, remedy = unreadable.args
+        return Refused(Reason.INVALID, error, remedy)
+
+
+def _shorten(value: JSON) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _text(arguments: Mapping[str, JSON], name: str) -> str | None:
+    value = arguments.get(name)
+    if value is None:
+        return None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise _Unreadable(
+            f"{name} must be a text, not {_shorten(value)}", f"give {name} as one string, or leave it out"
+        )
+    return storable(value).strip() or None
+
+
+def _number(arguments: Mapping[str, JSON], name: str) -> int | None:
+    value = arguments.get(name)
+    if value is None or value == "":
+        return None
+    number = None
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            number = value if isinstance(value, int) else int(float(value))
+    if number is None:
+        raise _Unreadable(f"{name} must be a whole number, not {_shorten(value)}", f"give {name} as a number")
+    return max(-_GREATEST_ID, min(_GREATEST_ID, number))
+
+
+def _clamp(arguments: Mapping[str, JSON], name: str, *, default: int, most: int) -> int:
+    value = _number(arguments, name)
+    return default if value is None else max(1, min(most, value))
+
+
+def _one_of(arguments: Mapping[str, JSON], name: str, accepted: tuple[str, ...]) -> str | None:
+    value = _text(arguments, name)
+    if value is None:
+        return None
+    if value.lower() not in accepted:
+        raise _Unreadable(f"{name} is {_shorten(value)}", f"use one of: {', '.join(accepted)}; or leave it out")
+    return value.lower()
+
+
+def _words(arguments: Mapping[str, JSON], name: str) -> tuple[str, ...]:
+    value = arguments.get(name)
+    if value is None:
+        return ()
+    pieces = value.split(",") if isinstance(value, str) else value
+    if not isinstance(pieces, (list, tuple)) or not all(isinstance(piece, str) for piece in pieces):
+        raise _Unreadable(
+            f"{name} must be a text or a list of texts, not {_shorten(value)}", f"give {name} as a list or with commas"
+        )
+    return tuple(dict.fromkeys(storable(str(piece)).strip() for piece in pieces if str(piece).strip()))
+
+
+def _roles(arguments: Mapping[str, JSON]) -> tuple[str, ...]:
+    words = tuple(word.lower() for word in _words(arguments, "role_filter"))
+    unknown = [word for word in words if word not in ROLES]
+    if unknown:
+        raise _Unreadable(f"role_filter has {_shorten(unknown[0])}", f"use some of: {', '.join(ROLES)}")
+    return words
+
+
+def _moment(arguments: Mapping[str, JSON], name: str, *, now: float) -> float | None:
+    value = arguments.get(name)
+    text = _text(arguments, name)
+    if text is None:
+        return None
+    moment = from_program(value) if isinstance(value, (int, float)) else None
+    if moment is None:
+        from wellkept.languages.dates import parse_moment  # lazy: few searches are given a date
+
+        moment = parse_moment(text, now=now)
+    if moment is None:
+        raise _Unreadable(
+            f"{name} is {_shorten(text)}, which is not a date that can be read",
+            "use 2026-03-01, an ISO moment, or words like: yesterday, last week, in March, 3 days ago",
+        )
+    return moment
+
+
+def _time_span(arguments: Mapping[str, JSON], *, now: float) -> tuple[float | None, float | None]:
+    after, before = (_moment(arguments, name, now=now) for name in ("after", "before"))
+    if after is not None and before is not None and after >= before:
+        raise _Unreadable("after is not earlier than before", "exchange them, or leave one out")
+    return after, before
+
+
+def search_schema() -> ToolSchema:
+    """Return the schema of the `session_search` tool."""
+    return read_schema("session_search", "session_search", "wellkept.sessions", "prompts", "session_search.md")
+
+
+def discover(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered:
+    """Return the conversations that answer a question best, or those of a time, inside the budget."""
+    # the search loads when it is first used
+    from wellkept.sessions.search.discovery import BOOKEND, describe_unchecked, find_conversations
+    from wellkept.sessions.search.occurrences import Marker
+
+    request = SearchRequest(
+        query=asked.query or "",
+        limit=asked.limit,
+        after=asked.after,
+        before=asked.before,
+        roles=asked.roles,
+        sources=asked.sources,
+        project=asked.project,
+        session_id=asked.session_id,
+        exclude_messages=asker.hidden,
+    )
+    window = None if asked.detail == "index" else asked.window
+    conversations = find_conversations(store, request, sort=asked.sort, listed=asked.listed, window=window)
+    matches, marker = conversations.matches, Marker(conversations.found.terms)
+    unchecked: dict[str, JSON] = {}
+    if conversations.found.unchecked:
+        what = describe_unchecked(conversations.found)
+        unchecked["unchecked"] = f"{what}: narrow it with after and before, or add a rarer word"
+
+    def render(caps: Caps) -> dict[str, JSON]:
+        results: list[JSON] = [
+            _render_match(match, asked, caps, marker, asker.hidden) for match in matches[: caps.results]
+        ]
+        value: dict[str, JSON] = {"success": True, "mode": "discover", "results": results, "count": len(results)}
+        left = len(matches) - len(results)
+        if left:
+            value["note"] = f"{left} more did not fit: ask with a smaller limit, or detail: index"
+        return value | unchecked
+
+    if matches and conversations.found.period is not None:
+        answered = _list_time(conversations, conversations.found.period, budget=budget)
+    elif matches:
+        caps = Caps(1_500, 700, asked.window, BOOKEND, len(matches))
+        answered = fit(render, caps, budget=budget, is_full=asked.detail == "full")
+    else:
+        value = {**_render_nothing(conversations), **unchecked}
+        answered = Answered(value, tokens(dumps(value)))
+    return replace(answered, found=conversations)
+
+
+def _render_match(match: "Match", asked: Asked, caps: Caps, marker: "Marker", hidden: frozenset[int]) -> JSON:
+    if asked.detail == "index":
+        value = index_shown(match.session, match.message, marker=marker)
+    else:
+        value = passage_shown(match.passage, caps=caps, marker=marker, hidden=hidden)
+    return value if match.superseded_by is None else {**value, "superseded_by": match.superseded_by}
+
+
+def _list_time(conversations: "Conversations", period: Period, *, budget: int) -> Answered:
+    """Return the conversations of a time by day, one short object each."""
+    from wellkept.sessions.search.periods import by_day, describe
+
+    rows: list[dict[str, JSON]] = [
+        {
+            "day": f"{day:%Y-%m-%d, %A}",
+            "session_id": match.session.id,
+            "title": match.session.title,
+            "when": when(match.message.timestamp),
+            "source": match.session.source,
+            "message_count": match.session.message_count,
+            "match_message_id": match.message.id,
+            "snippet": one_line(match.message.message.display_text, width=SNIPPET_CHARS),
+        }
+        for day, matches in by_day(conversations.matches)
+        for match in matches
+    ]
+
+    def render(caps: Caps) -> dict[str, JSON]:
+        value: dict[str, JSON] = {"success": True, "mode": "timeline", "time": describe(period)}
+        value |= {"results": [*rows[: caps.results]], "count": min(caps.results, len(rows))}
+        left = len(rows) - caps.results + conversations.more
+        if left > 0:
+            value["note"] = f"{left} more conversations of that time: ask for a shorter time, or a greater limit"
+        return value
+
+    return fit(render, Caps(0, 0, 0, 0, len(rows)), budget=budget)
+
+
+def _render_nothing(conversations: "Conversations") -> dict[str, JSON]:
+    """Return an answer without results: why there are none, and the sessions that come closest."""
+    mode = "discover" if conversations.found.period is None else "timeline"
+    value: dict[str, JSON] = {"success": True, "mode": mode, "results": [], "count": 0}
+    if conversations.reason is not None:
+        value["reason"] = conversations.reason
+    if conversations.nearest:
+        value["nearest"] = [
+            {"session_id": session.id, "title": session.title, "when": when(session.started)}
+            for session in conversations.nearest
+        ]
+    return value
 
 
 def browse(store: Readable, asked: Asked, *, budget: int) -> Answered:
@@ -49,7 +327,18 @@ def browse(store: Readable, asked: Asked, *, budget: int) -> Answered:
     sessions = list(kept.values())[: asked.limit]
 
     def render(caps: Caps) -> dict[str, JSON]:
-        results: list[JSON] = [_list_item(store, session) for session in sessions[: caps.results]]
+        results: list[JSON] = [
+            {
+                "session_id": session.id,
+                "title": session.title,
+                "source": session.source,
+                "started": when(session.started),
+                "last_active": when(session.last_active or session.started),
+                "message_count": session.message_count,
+                "preview": one_line(store.preview(session.id), width=PREVIEW_CHARS),
+            }
+            for session in sessions[: caps.results]
+        ]
         value: dict[str, JSON] = {"success": True, "mode": "browse", "results": results, "count": len(results)}
         if not results:
             value["reason"] = "the filters excluded every recent session" if recent else "no sessions are stored yet"
@@ -58,54 +347,40 @@ def browse(store: Readable, asked: Asked, *, budget: int) -> Answered:
     return fit(render, Caps(0, 0, 0, 0, len(sessions)), budget=budget)
 
 
-def _list_item(store: Readable, session: Session) -> dict[str, JSON]:
-    return {
-        "session_id": session.id,
-        "title": session.title,
-        "source": session.source,
-        "started": when(session.started),
-        "last_active": when(session.last_active or session.started),
-        "message_count": session.message_count,
-        "preview": one_line(store.preview(session.id), width=PREVIEW_CHARS),
-    }
-
-
 def scroll(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered | Refused:
     """Return the window around a message; its first and last ids are the anchors for further scrolling."""
-    found = store.passage(MessageId(asked.around_message_id or 0), window=asked.window)
-    if found is None:
+    passage = store.passage(MessageId(asked.around_message_id or 0), window=asked.window)
+    if passage is None:
         return _no_message(asked)
     warning = None
-    if asked.session_id is not None and asked.session_id != found.session.id:
-        if asked.session_id not in store.lineage().family(found.session.id):
+    if asked.session_id is not None and asked.session_id != passage.session.id:
+        if asked.session_id not in store.lineage().family(passage.session.id):
             return _no_message(asked)
-        name = found.session.id
-        warning = f"message {found.match.id} belongs to {name}, of the same conversation: that session is shown"
-    if asker.hidden and all(message.id in asker.hidden for message in found.around):
+        name = passage.session.id
+        warning = f"message {passage.match.id} belongs to {name}, of the same conversation: that session is shown"
+    if asker.hidden and all(message.id in asker.hidden for message in passage.around):
         return Refused(
             Reason.INVALID,
             "every message of that window is in your context already",
             "scroll up in this conversation, or anchor at a message outside it",
         )
-    start = Caps(1_500, 700, asked.window, 0, 1)
-    render = partial(_show_window, found, hidden=asker.hidden, warning=warning)
-    return fit(render, start, budget=budget, is_full=asked.detail == "full")
 
+    def render(caps: Caps) -> dict[str, JSON]:
+        window = window_shown(passage.around, anchor=passage.match.id, caps=caps, marker=None, hidden=asker.hidden)
+        dropped = count_dropped(passage, caps.window)
+        value: dict[str, JSON] = {
+            "success": True,
+            "mode": "scroll",
+            "session_id": passage.session.id,
+            "title": passage.session.title,
+            "messages": window,
+            "count": len(window),
+            "messages_before": passage.before + dropped[0],
+            "messages_after": passage.after + dropped[1],
+        }
+        return {**value, "warning": warning} if warning else value
 
-def _show_window(found: Passage, caps: Caps, *, hidden: frozenset[int], warning: str | None) -> dict[str, JSON]:
-    window = window_shown(found.around, anchor=found.match.id, caps=caps, marker=None, hidden=hidden)
-    dropped = count_dropped(found, caps.window)
-    value: dict[str, JSON] = {
-        "success": True,
-        "mode": "scroll",
-        "session_id": found.session.id,
-        "title": found.session.title,
-        "messages": window,
-        "count": len(window),
-        "messages_before": found.before + dropped[0],
-        "messages_after": found.after + dropped[1],
-    }
-    return {**value, "warning": warning} if warning else value
+    return fit(render, Caps(1_500, 700, asked.window, 0, 1), budget=budget, is_full=asked.detail == "full")
 
 
 def _no_message(asked: Asked) -> Refused:
@@ -129,19 +404,19 @@ def read_session(store: Readable, asked: Asked, asker: Asker, *, budget: int) ->
     head, tail = store.edges(session.id, first=FIRST, last=LAST)
     if session.message_count <= FIRST + LAST:
         head, tail = store.edges(session.id, first=FIRST + LAST, last=0)
-    known = {message.id for message in head}
-    tail = [message for message in tail if message.id not in known]
+    head_ids = {message.id for message in head}
+    tail = [message for message in tail if message.id not in head_ids]
 
     def render(caps: Caps) -> dict[str, JSON]:
         # show fewer messages at both ends if shortening each one is not enough
         first = head if caps.window == _WHOLE else head[: 2 * caps.window + 1]
         last = tail if caps.window == _WHOLE else tail[len(tail) - caps.window :]
-        return _session_shown(session, first, last, chars=caps.other_chars, hidden=asker.hidden)
+        return _render_session(session, first, last, chars=caps.other_chars, hidden=asker.hidden)
 
     return fit(render, Caps(4_000, 4_000, _WHOLE, 0, 1), budget=budget, is_full=True)
 
 
-def _session_shown(
+def _render_session(
     session: Session, first: list[StoredMessage], last: list[StoredMessage], *, chars: int, hidden: frozenset[int]
 ) -> dict[str, JSON]:
     messages: list[JSON] = [shown(message, chars=chars) for message in [*first, *last] if message.id not in hidden]
@@ -203,7 +478,7 @@ def session_search(
             return unavailable(error)
         began = perf_counter()
         try:
-            answer = _answer(store, asked, _asker(store, context), budget=settings.answer_tokens)
+            answer = _answer(store, asked, context, budget=settings.answer_tokens)
             if isinstance(answer, Refused):
                 return answer.as_json()
             answer = _summarize(answer, store, asked, auxiliary)
@@ -226,50 +501,34 @@ def _summarize(answer: Answered, store: Readable, asked: Asked, auxiliary: Calla
 
 
 def _receipt(asked: Asked, context: ToolContext, answer: Answered, *, seconds: float) -> NewReceipt:
-    found = answer.found
+    conversations = answer.found
     return NewReceipt(
         kind="search" if asked.query is not None else "tool",
         client=context.platform,
         query=asked.query or "",
         session_id=context.session_id,
         project=asked.project,
-        shown=shown_in(answer.value, found.ranked if found is not None else ()),
-        candidates=found.found.candidates if found is not None else 0,
+        shown=shown_in(answer.value, conversations.ranked if conversations is not None else ()),
+        candidates=conversations.found.candidates if conversations is not None else 0,
         tokens=answer.tokens,
         milliseconds=seconds * 1_000,
     )
 
 
-def _asker(store: Readable, context: ToolContext) -> Asker:
+def _answer(store: Readable, asked: Asked, context: ToolContext, *, budget: int) -> Answered | Refused:
+    """Return the answer of the mode that the arguments choose, without what the context shows already."""
     hidden = set(context.active_message_ids)
     if context.session_id is not None and not hidden:
         hidden.update(store.context_ids(context.session_id))
-    return Asker(frozenset(hidden))
-
-
-def _answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered | Refused:
+    asker = Asker(frozenset(hidden))
     has_time = asked.session_id is None and (asked.after is not None or asked.before is not None)
     if (asked.query is not None or has_time) and asked.around_message_id is None:
-        from wellkept.sessions.search.discovery import answer  # the search loads when it is first used
-
-        return answer(store, asked, asker, budget=budget)
+        return discover(store, asked, asker, budget=budget)
     if asked.around_message_id is not None:
         return scroll(store, asked, asker, budget=budget)
     if asked.session_id is not None:
         return read_session(store, asked, asker, budget=budget)
     return browse(store, asked, budget=budget)
-
-
-log = logging.getLogger(__name__)
-
-MOST_CHARS = 100_000
-_MOST_WORDS_TOKENS = 700
-_REACH = 200
-_KEPT = ("session_id", "title", "when", "source", "model", "matched_role", "match_message_id", "snippet")
-_CITED = re.compile(r"\[(\d{1,18})\]")
-MOST_SUMMARIES = 8
-"""How many answers may be summarised at once: each occupies a worker thread for as long as the model is silent."""
-_summaries = threading.BoundedSemaphore(MOST_SUMMARIES)
 
 
 @cache
@@ -305,9 +564,9 @@ def _with_summary(result: Mapping[str, JSON], store: Readable, *, query: str, mo
     text = transcript(messages, anchor)
     prompt = f"Question: {query}\n\nTranscript:\n{text}"
     summary = model.complete(instructions(), prompt, max_output_tokens=_MOST_WORDS_TOKENS)
-    known = {int(message.id) for message in messages}
-    cited = dict.fromkeys(int(found) for found in _CITED.findall(summary))
-    evidence = [number for number in cited if number in known] or [int(anchor)]
+    message_ids = {int(message.id) for message in messages}
+    cited = dict.fromkeys(map(int, _CITED.findall(summary)))
+    evidence = [message_id for message_id in cited if message_id in message_ids] or [int(anchor)]
     kept = {name: result.get(name) for name in _KEPT}
     return {**kept, "summary": summary.strip(), "evidence": evidence}
 
@@ -315,9 +574,10 @@ def _with_summary(result: Mapping[str, JSON], store: Readable, *, query: str, mo
 def transcript(messages: list[StoredMessage], anchor: MessageId) -> str:
     """Return the messages as text around the match, at most as long as a summary may read."""
     lines = [
-        f"[{one.id}] {when(one.timestamp)} {one.message.role.value}: {one.message.display_text}" for one in messages
+        f"[{message.id}] {when(message.timestamp)} {message.message.role.value}: {message.message.display_text}"
+        for message in messages
     ]
-    middle = next((place for place, message in enumerate(messages) if message.id == anchor), 0)
+    middle = next((index for index, message in enumerate(messages) if message.id == anchor), 0)
     first = last = middle
     size = min(len(lines[middle]), MOST_CHARS)
     while first > 0 or last < len(lines) - 1:

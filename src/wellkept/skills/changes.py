@@ -17,7 +17,7 @@ from wellkept.skills.guard import Trust
 from wellkept.skills.roots import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES
 
 
-class Create(Struct, frozen=True):
+class Create(Struct, frozen=True, forbid_unknown_fields=True, tag="create"):
     """Create a skill."""
 
     name: str
@@ -25,14 +25,14 @@ class Create(Struct, frozen=True):
     category: str = ""
 
 
-class Edit(Struct, frozen=True):
+class Edit(Struct, frozen=True, forbid_unknown_fields=True, tag="edit"):
     """Replace the whole SKILL.md."""
 
     name: str
     content: str
 
 
-class Patch(Struct, frozen=True):
+class Patch(Struct, frozen=True, forbid_unknown_fields=True, tag="patch"):
     """Replace one passage of a file."""
 
     name: str
@@ -42,7 +42,7 @@ class Patch(Struct, frozen=True):
     replace_all: bool = False
 
 
-class WriteFile(Struct, frozen=True):
+class WriteFile(Struct, frozen=True, forbid_unknown_fields=True, tag="write_file"):
     """Write a support file."""
 
     name: str
@@ -50,14 +50,14 @@ class WriteFile(Struct, frozen=True):
     content: str
 
 
-class RemoveFile(Struct, frozen=True):
+class RemoveFile(Struct, frozen=True, forbid_unknown_fields=True, tag="remove_file"):
     """Remove a support file."""
 
     name: str
     file_path: str
 
 
-class Delete(Struct, frozen=True):
+class Delete(Struct, frozen=True, forbid_unknown_fields=True, tag="delete"):
     """Move the skill to the archive."""
 
     name: str
@@ -65,6 +65,11 @@ class Delete(Struct, frozen=True):
 
 Change: TypeAlias = Create | Edit | Patch | WriteFile | RemoveFile | Delete
 Writing: TypeAlias = Create | Edit | Patch | WriteFile | RemoveFile
+
+
+def action_of(change: Change) -> str:
+    """Return the word for a change, as the tool and the log call it."""
+    return str(change.__struct_config__.tag)
 
 
 class Author(Struct, frozen=True):
@@ -197,7 +202,11 @@ def apply_patch(text: str, old: str, new: str, *, replace_all: bool = False) -> 
             continue
         if len(spans) > 1 and not replace_all:
             return _refuse_ambiguous(text, spans)
-        return PatchResult(_apply_spans(text, spans), len(_disjoint(spans)), matched)
+        pieces, at, replaced = [], 0, _disjoint(spans)
+        for span in replaced:
+            pieces += [text[at : span.start], span.new]
+            at = span.end
+        return PatchResult("".join([*pieces, text[at:]]), len(replaced), matched)
     return _refuse_missing(text, old)
 
 
@@ -285,14 +294,6 @@ def _disjoint(spans: list[_Span]) -> list[_Span]:
         if not chosen or span.start >= chosen[-1].end:
             chosen.append(span)
     return chosen
-
-
-def _apply_spans(text: str, spans: list[_Span]) -> str:
-    pieces, at = [], 0
-    for span in _disjoint(spans):
-        pieces += [text[at : span.start], span.new]
-        at = span.end
-    return "".join([*pieces, text[at:]])
 
 
 def _refuse_ambiguous(text: str, spans: list[_Span]) -> Refused:

@@ -446,7 +446,7 @@ def normalize(text: str, name: str) -> str | Refused:
 
 
 def _is_empty(description: str) -> bool:
-    """Tell whether a description is empty; YAML's null values count as empty."""
+    """Whether a description is empty; YAML's null values count as empty."""
     return not description or description in {"~", "null"}
 
 

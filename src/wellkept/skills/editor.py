@@ -22,12 +22,12 @@ from wellkept.skills.changes import (
     Changed,
     Create,
     Delete,
-    Edit,
     FileChanges,
     Patch,
     RemoveFile,
     WriteFile,
     Writing,
+    action_of,
     compute_files,
 )
 from wellkept.skills.document import refuse_name
@@ -35,7 +35,7 @@ from wellkept.skills.guard import Level, Policy, policy
 from wellkept.skills.library import SkillLibrary
 from wellkept.skills.roots import MAIN, Kind, support_file
 from wellkept.skills.usage import Status, usage_error
-from wellkept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_of
+from wellkept.skills.versions import VERSIONS_FOLDER, State, Version, digest, remove_empty, state_of
 from wellkept.storage.files import move
 from wellkept.storage.locks import hold_lock
 
@@ -144,8 +144,8 @@ class SkillEditor:
             return refused
         after, data = _merge_files(basis, result)
         if after == dict(present.files):
-            return Changed(change.name, _action_of(change), 0, "", "Nothing changed: the skill already has this text.")
-        version = Version(_action_of(change), self._relative(place), present.files, after)
+            return Changed(change.name, action_of(change), 0, "", "Nothing changed: the skill already has this text.")
+        version = Version(action_of(change), self._relative(place), present.files, after)
         return self._commit(change.name, version, data={**present.data, **data}, author=author, message=result.message)
 
     def _copy_source(self, change: Writing) -> State:
@@ -274,13 +274,8 @@ class SkillEditor:
 
     def tidy(self, folder: Path) -> None:
         """Remove empty category folders from `folder` upwards; one with a DESCRIPTION.md is not empty."""
-        roots = {self.home, self.home / ARCHIVE_FOLDER}
-        while folder not in roots and folder.is_relative_to(self.home):
-            try:
-                folder.rmdir()
-            except OSError:
-                return
-            folder = folder.parent
+        archive = self.home / ARCHIVE_FOLDER
+        remove_empty(archive if folder.is_relative_to(archive) else self.home, folder)
 
     def _relative(self, place: Path) -> str:
         return place.relative_to(self.home).as_posix()
@@ -320,20 +315,6 @@ def _merge_files(basis: State, result: FileChanges) -> tuple[dict[str, str], dic
         after[path] = digest(content, executable=executable)
         data[after[path]] = content
     return after, data
-
-
-def _action_of(change: Writing) -> str:
-    match change:
-        case Create():
-            return "create"
-        case Edit():
-            return "edit"
-        case Patch():
-            return "patch"
-        case WriteFile():
-            return "write_file"
-        case RemoveFile():
-            return "remove_file"
 
 
 def undo(editor: SkillEditor, name: str, author: Author, *, number: int | None = None) -> Changed | Refused:

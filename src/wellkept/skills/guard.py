@@ -204,7 +204,7 @@ _STYLE_OBJECT = re.compile(r"\b(?:opacity|display|visibility)\s*:\s*[\w.\"']+(?=
 
 
 def is_prose(path: str) -> bool:
-    """Tell whether a file is prose, where a warning against something is harmless, and not a script."""
+    """Whether a file is prose, where a warning against something is harmless, and not a script."""
     return PurePosixPath(path).suffix.lower() in _SUFFIXES
 
 
@@ -261,7 +261,7 @@ def _read_as_prose(text: str) -> Iterator[_Line]:
 
 
 def _is_machine(token: str) -> bool:
-    """Tell whether a token in a block of code belongs to the program; addresses and delimiters also steer a reader."""
+    """Whether a token in a block of code belongs to the program; addresses and delimiters also steer a reader."""
     bare = token.strip("\"'`,.;:!?()")
     if _BARE_ADDRESS.fullmatch(bare) or _DELIMITERS.search(token):
         return False
@@ -269,12 +269,12 @@ def _is_machine(token: str) -> bool:
 
 
 def warns_before(text: str) -> bool:
-    """Tell whether the words before a passage warn against it, or only say that it may occur."""
+    """Whether the words before a passage warn against it, or only say that it may occur."""
     return _WARNS.search(text) is not None or _MENTIONED.search(text) is not None
 
 
 def _warns(line: _Line, found: Threat) -> bool:
-    """Tell whether a line warns against the threat in it or only mentions it."""
+    """Whether a line warns against the threat in it or only mentions it."""
     words = line.words
     if found.category == "deception":
         return _ASKS_FIRST.search(words) is not None or (_is_english(words) and _HIDES.search(words) is None)
@@ -292,7 +292,7 @@ def _warns(line: _Line, found: Threat) -> bool:
 
 
 def _is_english(line: str) -> bool:
-    """Tell whether English words may decide about a line; in other languages, none of them says anything."""
+    """Whether English words may decide about a line; in other languages, none of them says anything."""
     return all(sign.isascii() for sign in line if sign.isalpha()) and detect(line) in {"en", None}
 
 
@@ -317,13 +317,13 @@ def _is_in(words: Sequence[str], found: Threat) -> bool:
 
 
 def _is_about_requests(line: str) -> bool:
-    """Tell whether a line says what every request to a stateless API contains, and names no other recipient."""
+    """Whether a line says what every request to a stateless API contains, and names no other recipient."""
     sentence = _STATELESS.search(line)
     return sentence is not None and _RECIPIENT.search(sentence[0]) is None and _ADDRESS.search(line) is None
 
 
 def _is_caused_by(mark: re.Pattern[str], line: str, found: Threat) -> bool:
-    """Tell whether the finding disappears without the words that `mark` matches."""
+    """Whether the finding disappears without the words that `mark` matches."""
     without = mark.sub(" ", line)
     return without != line and found.rule not in {one.rule for one in scan(without, scope=Scope.SKILL).findings}
 
@@ -391,7 +391,9 @@ def inspect(contents: Mapping[str, bytes]) -> Report:
     """Inspect files given as bytes by relative path."""
     found: list[Finding] = []
     for path, data in sorted(contents.items()):
-        if _is_program(path, data):
+        # two letters are not enough: plain text may begin with MZ
+        magic = data.startswith(_PROGRAM_MARKS) and (not data.startswith(b"MZ") or b"\0" in data[:256])
+        if magic or (PurePosixPath(path).suffix.lower() in _PROGRAM_SUFFIXES and not is_text(data)):
             found.append(
                 Finding("program", "obfuscation", Level.CRITICAL, path, 0, "a compiled program, which nobody can read")
             )
@@ -404,12 +406,6 @@ def inspect(contents: Mapping[str, bytes]) -> Report:
     return Report(tuple(dict.fromkeys(found)))
 
 
-def _is_program(path: str, data: bytes) -> bool:
-    # two letters are not enough: plain text may begin with MZ
-    magic = data.startswith(_PROGRAM_MARKS) and (not data.startswith(b"MZ") or b"\0" in data[:256])
-    return magic or (PurePosixPath(path).suffix.lower() in _PROGRAM_SUFFIXES and not is_text(data))
-
-
 def inspect_text(path: str, text: str) -> list[Finding]:
     """Inspect one text, including encoded payloads and shell text that hides a command."""
     found = list(_match_rules(path, text))
@@ -420,7 +416,10 @@ def inspect_text(path: str, text: str) -> list[Finding]:
         found += [_as_hidden(finding) for finding in _match_rules(path, hidden) if finding.level is Level.CRITICAL]
     found += _find_invisible(path, text)
     if is_prose(path):
-        found += [_steering_finding(path, threat, line) for threat, line in steering(text)]
+        found += [
+            Finding(threat.rule, threat.category, Level.CRITICAL, path, line, "text that would steer the agent")
+            for threat, line in steering(text)
+        ]
     proven = [rule for rule, proof in secrets.shapes(text) if proof and rule != "private_key"]
     found += [Finding(rule, "credentials", Level.HIGH, path, 0, "a credential in the text") for rule in proven]
     return found
@@ -449,7 +448,7 @@ def _first_match(rule: Rule, text: str, *, prose: bool) -> int | None:
 
 
 def _is_one_command(rule: Rule, line: str, before: str) -> bool:
-    """Tell whether the match in a line of prose lies within one of its parts: code, a cell, or the text around them."""
+    """Whether the match in a line of prose lies within one of its parts: code, a cell, or the text around them."""
     if len(_FENCE.findall(before)) % 2:
         return True  # a block of code
     cells = line.split("|") if line.lstrip().startswith("|") else [line]
@@ -465,10 +464,6 @@ def _undo_shell_tricks(text: str) -> str:
 def _as_hidden(finding: Finding) -> Finding:
     what = f"hidden in an encoding: {finding.what}"
     return Finding("encoded_payload", "obfuscation", Level.CRITICAL, finding.path, finding.line, what)
-
-
-def _steering_finding(path: str, threat: Threat, line: int) -> Finding:
-    return Finding(threat.rule, threat.category, Level.CRITICAL, path, line, "text that would steer the agent")
 
 
 def _find_invisible(path: str, text: str) -> Iterator[Finding]:

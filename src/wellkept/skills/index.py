@@ -84,7 +84,7 @@ class Problem(JsonStruct, frozen=True):
 
 
 def fits(skill: Skill, *, tools: Collection[str] | None, platform: str = sys.platform) -> bool:
-    """Tell whether the platform and the tools meet the skill's requirements; `tools` is None when unknown."""
+    """Whether the platform and the tools meet the skill's requirements; `tools` is None when unknown."""
     facts = skill.facts
     if facts.platforms and _platform_name(platform) not in {_platform_name(name) for name in facts.platforms}:
         return False
@@ -320,7 +320,8 @@ def rank(query: str, skills: Sequence[Skill]) -> list[SkillMatch]:
     """Return the skills that share a term with `query`, best first, ties by name."""
     wanted = tuple(dict.fromkeys(terms(query)))
     bags = [_term_weights(skill.name, skill.category, skill.facts) for skill in skills]
-    rarity = _inverse_document_frequencies(bags)
+    counts = Counter(term for bag in bags for term in bag)
+    rarity = {term: math.log(1 + (len(bags) - count + 0.5) / (count + 0.5)) for term, count in counts.items()}
     found = []
     for skill, bag in zip(skills, bags, strict=True):
         score = _score(wanted, bag, rarity)
@@ -375,11 +376,6 @@ def _term_weights(name: str, category: str, facts: Facts) -> dict[str, float]:
         for term, count in Counter(terms(texts[field])).items():
             bag[term] = bag.get(term, 0.0) + weight * min(count, 2) ** 0.5
     return bag
-
-
-def _inverse_document_frequencies(bags: Sequence[dict[str, float]]) -> dict[str, float]:
-    counts = Counter(term for bag in bags for term in bag)
-    return {term: math.log(1 + (len(bags) - count + 0.5) / (count + 0.5)) for term, count in counts.items()}
 
 
 def near_duplicates(name: str, description: str, skills: Iterable[Skill], *, threshold: float) -> list[SkillMatch]:

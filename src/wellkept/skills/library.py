@@ -1,5 +1,7 @@
-"""The library of skills, read from all roots (the first root with a name wins), and its catalogue for the prompt."""
+"""The library of skills from all roots (the first root with a name wins): its catalogue, and one skill as shown."""
 
+import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -7,23 +9,28 @@ from pathlib import Path
 from msgspec import Struct
 
 from wellkept.core.clock import SystemClock
-from wellkept.core.errors import StorageError
+from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
 from wellkept.core.ports import Clock, Documents
 from wellkept.core.provenance import Kind as SourceKind
-from wellkept.core.provenance import Source
-from wellkept.core.text import resource_text
-from wellkept.skills.document import BadFrontmatter, Document, read_skill
+from wellkept.core.provenance import Source, label_skill
+from wellkept.core.text import JSON, resource_text
+from wellkept.skills.document import BadFrontmatter, Document, Field, list_items, read_skill
+from wellkept.skills.guard import Danger, Level, Report
 from wellkept.skills.index import CACHE_FILE, Index, Problem, Skill, SkillMatch, fits, rank
 from wellkept.skills.roots import (
     MAIN,
     MOST_FILE_BYTES,
     MOST_FILES,
     MOST_SKILL_BYTES,
+    SUPPORT_FOLDERS,
     Kind,
     Root,
     bundled_folder,
     files_of,
+    is_text,
+    read_regular,
+    support_file,
 )
 from wellkept.skills.settings import SkillSettings
 from wellkept.skills.usage import OutcomeLog, UsageFile, Use
@@ -43,11 +50,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def catalogue(
-    skills: Sequence[Skill],
-    usage: Mapping[str, Use],
-    *,
-    budget: int,
-    count: Callable[[str], int] = estimate_tokens,
+    skills: Sequence[Skill], usage: Mapping[str, Use], *, budget: int, count: Callable[[str], int] = estimate_tokens
 ) -> str:
     """Return the block that lists the skills in at most `budget` tokens; empty when there are none.
 
@@ -56,7 +59,7 @@ def catalogue(
     """
     if not skills:
         return ""
-    header = _header()
+    header = resource_text("wellkept.skills", "texts", "catalogue.md").strip()
     order = _sort_by_priority(skills, usage)
     every = Counter(skill.category or _GENERAL for skill in skills)
     low, high = 0, min(len(order), budget // _LEAST_LINE_TOKENS)
@@ -68,10 +71,6 @@ def catalogue(
             high = middle - 1
     text = _render(header, order[:low], every)
     return text if count(text) <= budget else _count_only(header, len(skills), budget, count)
-
-
-def _header() -> str:
-    return resource_text("wellkept.skills", "texts", "catalogue.md").strip()
 
 
 def _sort_by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list[Skill]:
@@ -92,7 +91,10 @@ def _sort_by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list
 
 def _render(header: str, named: Sequence[Skill], every: Counter[str]) -> str:
     lines: list[str] = []
-    for category, skills in sorted(_group_by_category(named).items()):
+    groups: dict[str, list[Skill]] = {}
+    for skill in sorted(named, key=lambda skill: skill.name):
+        groups.setdefault(skill.category or _GENERAL, []).append(skill)
+    for category, skills in sorted(groups.items()):
         lines.append(f"{category}:")
         lines.extend(f"- {skill.name}: {_shorten(skill.description)}" for skill in skills)
     rest = every - Counter(skill.category or _GENERAL for skill in named)
@@ -106,13 +108,6 @@ def _count_only(header: str, total: int, budget: int, count: Callable[[str], int
     """Return only the number of skills, when the budget is too small even for the categories."""
     text = f"{header}\n{total} skills: find them with skills_list(query=…)"
     return text if count(text) <= budget else f"{total} skills: skills_list(query=…), then skill_view(name)"
-
-
-def _group_by_category(skills: Sequence[Skill]) -> dict[str, list[Skill]]:
-    groups: dict[str, list[Skill]] = {}
-    for skill in sorted(skills, key=lambda skill: skill.name):
-        groups.setdefault(skill.category or _GENERAL, []).append(skill)
-    return groups
 
 
 def _list_installed(home: Path) -> frozenset[str] | None:
@@ -239,7 +234,7 @@ class SkillLibrary:
         return fingerprint(state_of(skill.folder).files)
 
     def is_accepted(self, skill: Skill) -> bool:
-        """Tell whether a person wrote or accepted exactly the files that the skill has now."""
+        """Whether a person wrote or accepted exactly the files that the skill has now."""
         if skill.root.kind not in {Kind.HOME, Kind.OWNER}:
             return skill.root.kind is Kind.BUNDLED
         known = [version for version in Versions(skill.root.path).of(skill.name) if not version.voided]
@@ -302,3 +297,184 @@ def _find_oversized(folder: Path) -> list[Problem]:
         fix = f"keep all files together below {MOST_SKILL_BYTES:,}"
         found.append(Problem(folder, f"the skill has {total:,} bytes", fix, loaded=True))
     return found
+
+
+_MOST_LISTED = 100
+_VARIABLE = re.compile(r"\$\{(?:KEPT_|HERMES_|CLAUDE_)?(SKILL_DIR|SESSION_ID)\}")
+
+
+class View(Struct, frozen=True):
+    """The answer of `skill_view`."""
+
+    skill: Skill
+    version: str
+    answer: Mapping[str, JSON]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the answer."""
+        return dict(self.answer)
+
+
+def view(library: SkillLibrary, name: str, *, session_id: str | None = None, for_model: bool = True) -> View | Refused:
+    """Return the body of a skill with everything needed to use it; a person sees dangerous ones too."""
+    skill = _find(library, name)
+    if isinstance(skill, Refused):
+        return skill
+    document = library.document(skill)
+    if isinstance(document, BadFrontmatter):
+        return Refused(Reason.UNAVAILABLE, f"{name!r} cannot be loaded: {document.problem}", document.fix)
+    from wellkept.skills.guard import inspect_folder
+
+    report = inspect_folder(skill.folder)
+    blocked = _refuse_dangerous(library, skill, report, what=name) if for_model else None
+    if blocked is not None:
+        return blocked
+    needs = readiness(document, library.environ)
+    linked = linked_files(skill.folder)
+    version = library.version(skill)
+    warnings = [*document.warnings, *(str(finding) for finding in report.findings if finding.level is not Level.MEDIUM)]
+    answer: dict[str, JSON] = {
+        "success": True,
+        "name": skill.name,
+        "description": skill.description,
+        "category": skill.category,
+        "version": version,
+        "content": fill_variables(document.body, skill.folder, session_id),
+        "linked_files": linked,
+        "readiness": {
+            "ready": needs.ready,
+            "missing_environment_variables": needs.environment_variables,
+            "missing_commands": needs.commands,
+        },
+        "path": str(skill.folder),
+        "usage_hint": _hint(name, linked, ready=needs.ready),
+    }
+    if warnings:
+        answer["warnings"] = warnings
+    return View(skill, version, answer)
+
+
+def view_file(
+    library: SkillLibrary, name: str, file_path: str, *, session_id: str | None = None, for_model: bool = True
+) -> View | Refused:
+    """Return one support file of a skill; a binary one is only described."""
+    skill = _find(library, name)
+    if isinstance(skill, Refused):
+        return skill
+    path = support_file(skill.folder, file_path, write=False)
+    if isinstance(path, Refused):
+        return path
+    data = read_regular(path)
+    if data is None:
+        files = [item for group in linked_files(skill.folder).values() for item in group]
+        detail: dict[str, JSON] = {"files": files}
+        return Refused(Reason.NO_MATCH, f"{name!r} has no readable file {file_path!r}", "name one of its files", detail)
+    answer: dict[str, JSON] = {"success": True, "name": skill.name, "file_path": file_path, "bytes": len(data)}
+    if not is_text(data):
+        answer |= {"binary": True, "content": None, "path": str(path), "note": "not text; use it by its path"}
+        return View(skill, library.version(skill), answer)
+    from wellkept.skills.guard import inspect
+
+    blocked = _refuse_dangerous(library, skill, inspect({file_path: data}), what=file_path) if for_model else None
+    if blocked is not None:
+        return blocked
+    answer["content"] = fill_variables(data.decode(), skill.folder, session_id)
+    return View(skill, library.version(skill), answer)
+
+
+def _refuse_dangerous(library: SkillLibrary, skill: Skill, report: Report, *, what: str) -> Refused | None:
+    """Return why `what` is not shown to a model: it is dangerous, and no person accepted it as it is."""
+    if report.danger is not Danger.DANGEROUS or library.is_accepted(skill):
+        return None
+    if skill.root.kind is Kind.HOME:
+        remedy = f"work without it; a person can read it with `kept skills show {skill.name}` and accept it with "
+        remedy += f"`kept skills accept {skill.name}`"
+    else:
+        remedy = f"work without it; a person can inspect it in {str(skill.folder)!r}"
+    error = f"{what!r} is not shown: the guard found {', '.join(report.rules)}"
+    return Refused(Reason.BLOCKED, error, remedy, {"rules": list(report.rules)})
+
+
+def _find(library: SkillLibrary, name: str) -> Skill | Refused:
+    skill = library.skill(name)
+    if skill is not None:
+        return skill
+    broken = next(
+        (item for item in library.contents().problems if not item.loaded and item.path.parent.name == name), None
+    )
+    if broken is not None:
+        return Refused(Reason.UNAVAILABLE, f"{name[:80]!r} cannot be loaded: {broken.problem}", broken.fix)
+    near = [ranked.skill.name for ranked in library.search(name[:200])[:3]]
+    return Refused(
+        Reason.NO_MATCH, f"there is no skill {name[:80]!r}", "find it with skills_list(query=…)", {"similar": near}
+    )
+
+
+def fill_variables(text: str, folder: Path, session_id: str | None) -> str:
+    """Fill in the template variables of `text`; without a session, its variable is left unchanged."""
+
+    def value(found: re.Match[str]) -> str:
+        return str(folder) if found[1] == "SKILL_DIR" else (session_id or found[0])
+
+    return _VARIABLE.sub(value, text)
+
+
+def linked_files(folder: Path) -> dict[str, list[str]]:
+    """Return the support files by folder, the first hundred; files outside the support folders are under `other`."""
+    groups: dict[str, list[str]] = {}
+    for path, _status in list(files_of(folder))[:_MOST_LISTED]:
+        if path == MAIN or path.startswith(".") or "/." in path:
+            continue
+        first = path.partition("/")[0]
+        groups.setdefault(first if first in SUPPORT_FOLDERS else "other", []).append(path)
+    return groups
+
+
+def _hint(name: str, linked: Mapping[str, list[str]], *, ready: bool) -> str:
+    hints = []
+    if linked:
+        hints.append(f"Read a linked file with skill_view(name={name!r}, file_path=…) when a step needs it.")
+    if not ready:
+        hints.append("Something it needs is missing: tell the person before you begin.")
+    hints.append("If a step proves wrong or missing, fix it at once with skill_manage(action='patch').")
+    return " ".join(hints)
+
+
+def invocation(shown: View, source: SourceName | None) -> str:
+    """Return what the model gets with the message `/skill-name REQUEST`; `source` is whose skill it is."""
+    return label_skill(shown.skill.name, source, str(shown.answer["content"]).strip())
+
+
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Readiness(Struct, frozen=True):
+    """What is missing before the skill can run."""
+
+    environment_variables: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.environment_variables and not self.commands
+
+
+def readiness(document: Document, environ: Mapping[str, str]) -> Readiness:
+    """Return the environment variables and commands that the document requires and that are missing."""
+    prerequisites = document.lookup("prerequisites")
+    needs = prerequisites if isinstance(prerequisites, dict) else {}
+    variables = [*_variables(document.lookup("required_environment_variables")), *_variables(needs.get("env_vars", ""))]
+    commands = [*list_items(needs.get("commands", "")), *list_items(needs.get("bins", ""))]
+    return Readiness(
+        tuple(name for name in dict.fromkeys(variables) if not environ.get(name)),
+        tuple(name for name in dict.fromkeys(commands) if shutil.which(name, path=environ.get("PATH")) is None),
+    )
+
+
+def _variables(value: Field) -> list[str]:
+    """Return the names of variables; agents write them as text or as mappings with a `name`."""
+    if isinstance(value, list):
+        named = [item.get("name", "") if isinstance(item, dict) else item for item in value]
+        return [name for name in named if isinstance(name, str) and _VARIABLE_NAME.fullmatch(name)]
+    return [name for name in list_items(value) if _VARIABLE_NAME.fullmatch(name)]

@@ -132,7 +132,7 @@ def files_of(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def is_text(data: bytes) -> bool:
-    """Tell whether `data` is UTF-8 text."""
+    """Whether `data` is UTF-8 text."""
     if b"\0" in data[:8192]:
         return False
     try:
@@ -173,7 +173,7 @@ class Root(Struct, frozen=True):
 
     @property
     def is_copied_on_write(self) -> bool:
-        """Tell whether the first change of a skill of this root copies it to the user's own folder."""
+        """Whether the first change of a skill of this root copies it to the user's own folder."""
         return self.kind in {Kind.BUNDLED, Kind.OWNER}
 
 
@@ -252,7 +252,7 @@ def _find_offer(folder: Path, _changed: int) -> bool:
 
 
 def is_trusted(home: Path, project: Path) -> bool:
-    """Tell whether the user who owns `home` trusts the project's skills."""
+    """Whether the user who owns `home` trusts the project's skills."""
     return str(project.resolve()) in trusted_projects(home)
 
 

@@ -1,6 +1,7 @@
 """The three skill tools of the agent, and the parsing of their arguments."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -10,20 +11,19 @@ from msgspec.structs import replace
 from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
 from wellkept.core.ports import Documents
-from wellkept.core.provenance import COMMAND_SOURCE, FROM, Basis, Taint, read_source
+from wellkept.core.provenance import COMMAND_SOURCE, FROM, Basis, read_source
 from wellkept.core.text import JSON, is_encodable
 from wellkept.core.tools import Tool, ToolContext
+from wellkept.skills.approval import PendingSkills
 from wellkept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from wellkept.skills.document import BadFrontmatter, compose, read_frontmatter
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.guard import Trust
 from wellkept.skills.index import Skill, near_duplicates, rank
-from wellkept.skills.library import SkillLibrary, catalogue
-from wellkept.skills.pending import PendingSkills
+from wellkept.skills.library import SkillLibrary, catalogue, invocation, view, view_file
 from wellkept.skills.roots import MAIN
 from wellkept.skills.schema import skill_schemas
 from wellkept.skills.usage import Outcome, usage_error
-from wellkept.skills.view import invocation, view, view_file
 
 log = logging.getLogger(__name__)
 
@@ -127,11 +127,7 @@ class SkillTools:
     def tools(self) -> list[Tool]:
         """Return the tools in a fixed order."""
         listing, viewing, managing = skill_schemas()
-        return [
-            Tool(listing, self._list),
-            Tool(viewing, self._view),
-            Tool(managing, self._manage, parallel=False),
-        ]
+        return [Tool(listing, self._list), Tool(viewing, self._view), Tool(managing, self._manage, parallel=False)]
 
     def catalogue(self, tools: frozenset[str] | None = None) -> str:
         """Return the catalogue for the prompt; the caller freezes it for the session."""
@@ -188,17 +184,22 @@ class SkillTools:
         if refused is not None:
             return refused.as_json()
         category, query = text_of(arguments, "category").strip("/"), text_of(arguments, "query")
-        usable = self.library.usable(_tools_of(context))
-        counts = _categories(usable)
+        names = context.extras.get("tools")
+        usable = self.library.usable(frozenset(_texts(names)) if isinstance(names, list | tuple) else None)
+        counts: dict[str, JSON] = dict(sorted(Counter(skill.category or "general" for skill in usable).items()))
         if category and category not in counts:
             error = f"there is no category {category[:80]!r}"
             return Refused(Reason.NO_MATCH, error, "choose one of the categories", {"categories": counts}).as_json()
         chosen = [skill for skill in usable if not category or (skill.category or "general") == category]
         if query.strip():
             chosen = [ranked.skill for ranked in rank(query[:2_000], chosen)]
+        skills = chosen[:MOST_LISTED]
+        sources = self.library.find_sources(skills)
         answer: dict[str, JSON] = {
             "success": True,
-            "skills": self._describe(chosen[:MOST_LISTED]),
+            "skills": [
+                _row(skill) | ({FROM: sources[skill.name]} if skill.name in sources else {}) for skill in skills
+            ],
             "count": min(len(chosen), MOST_LISTED),
             "total": len(chosen),
             "categories": counts,
@@ -210,10 +211,6 @@ class SkillTools:
         elif query.strip() and not chosen:
             answer["hint"] = "No skill shares a word with the query. Try other words, or work without one."
         return answer
-
-    def _describe(self, skills: list[Skill]) -> list[JSON]:
-        sources = self.library.find_sources(skills)
-        return [_row(skill) | ({FROM: sources[skill.name]} if skill.name in sources else {}) for skill in skills]
 
     def _view(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
         refused = check_arguments(arguments, ("name", "file_path"), required=("name",))
@@ -260,7 +257,10 @@ class SkillTools:
         if similar is not None:
             return similar.as_json()
         try:
-            result = self.submit(change, _author(context, context.find_taint(_written(change))))
+            taint = context.find_taint(_written(change))
+            # what was read in earlier turns and is not repeated did not teach the skill
+            source = "" if taint is None or taint.basis is Basis.CONTEXT else taint.source
+            result = self.submit(change, Author(context.origin, context.session_id, trust=Trust.AGENT, source=source))
         except StorageError as error:
             result = Refused(Reason.UNAVAILABLE, error.message, error.remedy)
         return self._answer(result) if isinstance(result, Changed) else result.as_json()
@@ -273,7 +273,11 @@ class SkillTools:
             if isinstance(result, Changed) or result.reason is not Reason.HELD:
                 return result
             waits = result
-        return self._stage(change, author, waits)
+        rules, findings = (_texts(waits.detail.get(key)) for key in ("rules", "findings"))
+        waiting_id = self.pending.stage(change, author, rules=rules, findings=findings)
+        remedy = "tell the person that it waits for them, who alone can decide it; continue without it"
+        flag = "held" if waits.reason is Reason.HELD else "staged"
+        return Refused(waits.reason, waits.error, remedy, {**waits.detail, flag: True, "pending_id": waiting_id})
 
     def _answer(self, result: Changed) -> Mapping[str, JSON]:
         answer: dict[str, JSON] = {
@@ -304,13 +308,6 @@ class SkillTools:
             return Refused(Reason.STAGED, "changes of skills wait for the person's approval")
         return None
 
-    def _stage(self, change: Change, author: Author, why: Refused) -> Refused:
-        rules, findings = (_texts(why.detail.get(key)) for key in ("rules", "findings"))
-        waiting_id = self.pending.stage(change, author, rules=rules, findings=findings)
-        remedy = "tell the person that it waits for them, who alone can decide it; continue without it"
-        flag = "held" if why.reason is Reason.HELD else "staged"
-        return Refused(why.reason, why.error, remedy, {**why.detail, flag: True, "pending_id": waiting_id})
-
     def _refuse_near_duplicate(self, change: Change) -> Refused | None:
         if not isinstance(change, Create):
             return None
@@ -330,12 +327,6 @@ class SkillTools:
         return Refused(Reason.INVALID, f"a skill for nearly the same task exists: {best!r}", remedy, {"similar": rows})
 
 
-def _author(context: ToolContext, taint: Taint | None) -> Author:
-    # what was read in earlier turns and is not repeated did not teach the skill
-    source = "" if taint is None or taint.basis is Basis.CONTEXT else taint.source
-    return Author(context.origin, context.session_id, trust=Trust.AGENT, source=source)
-
-
 def _written(change: Change) -> str:
     """Return the text that a change writes, or the name of the skill that it takes something from."""
     match change:
@@ -349,17 +340,5 @@ def _texts(value: JSON) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
 
 
-def _tools_of(context: ToolContext) -> frozenset[str] | None:
-    names = context.extras.get("tools")
-    return frozenset(_texts(names)) if isinstance(names, list | tuple) else None
-
-
 def _row(skill: Skill) -> dict[str, JSON]:
     return {"name": skill.name, "description": skill.description, "category": skill.category or "general"}
-
-
-def _categories(skills: list[Skill]) -> dict[str, JSON]:
-    counts: dict[str, JSON] = {}
-    for name in sorted(skill.category or "general" for skill in skills):
-        counts[name] = int(str(counts.get(name, 0))) + 1
-    return counts

@@ -107,7 +107,7 @@ class UsageFile:
         with self._lock():
             known = _parse(self.read_raw())
             if known is None:
-                self._set_aside()
+                self._documents.move(USAGE_FILE, f"{USAGE_FILE}.corrupt-{int(self._clock.now().timestamp())}")
                 known = {}
             for name, edit in edits.items():
                 known[name] = edit(known.get(name, Use()))
@@ -131,9 +131,6 @@ class UsageFile:
     def _write(self, known: dict[str, Use]) -> None:
         rows = {name: asdict(use) for name, use in sorted(known.items())}
         self._documents.write(USAGE_FILE, (json.dumps(rows, indent=1, sort_keys=True) + "\n").encode())
-
-    def _set_aside(self) -> None:
-        self._documents.move(USAGE_FILE, f"{USAGE_FILE}.corrupt-{int(self._clock.now().timestamp())}")
 
 
 def _parse(raw: bytes | None) -> dict[str, Use] | None:
@@ -200,7 +197,7 @@ class Outcome(Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Tell whether the turn failed: a tool failed, it did not finish, or the person corrected it."""
+        """Whether the turn failed: a tool failed, it did not finish, or the person corrected it."""
         return self.tool_errors > 0 or not self.finished or self.corrected
 
 

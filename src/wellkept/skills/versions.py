@@ -10,8 +10,8 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.core.digests import sha256
 from wellkept.core.errors import StorageError
+from wellkept.core.ids import sha256
 from wellkept.core.regular_files import explain_errors
 from wellkept.core.values import asdict
 from wellkept.skills.roots import MAIN, files_of, is_text, read_regular
@@ -57,12 +57,12 @@ class Version(Struct, frozen=True):
 
     @property
     def is_by_person(self) -> bool:
-        """Tell whether a person wrote or accepted these files through kept; an edit from outside may be anyone's."""
+        """Whether a person wrote or accepted these files through kept; an edit from outside may be anyone's."""
         return self.origin in _PEOPLE and self.action not in {"outside", "undo"}
 
     @property
     def is_of_person(self) -> bool:
-        """Tell whether the change is a person's in any way; an agent cannot undo it."""
+        """Whether the change is a person's in any way; an agent cannot undo it."""
         return self.origin in _PEOPLE
 
     @property

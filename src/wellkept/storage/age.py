@@ -151,15 +151,15 @@ class Decryption:
 def _open_header(file: BinaryIO, passphrase: str) -> bytes:
     """Return the key of the file."""
     lines = [file.readline(_MOST_HEADER_LINE) for _ in range(4)]
-    found = _HEADER.fullmatch(b"".join(lines))
-    if found is None or int(found["work"]) > _MOST_WORK:
+    match = _HEADER.fullmatch(b"".join(lines))
+    if match is None or int(match["work"]) > _MOST_WORK:
         message = "the file is encrypted, but not with a passphrase and parameters that kept supports"
         raise UsageError(message, "decrypt it with age first, or use another backup")
     try:
-        salt, wrapped, mac = (_decode(found[name]) for name in ("salt", "body", "mac"))
+        salt, wrapped, mac = (_decode(match[name]) for name in ("salt", "body", "mac"))
     except ValueError as error:
         raise Unreadable("the encrypted backup is damaged in its header", _DAMAGED) from error
-    cipher = _wrap(passphrase, salt, int(found["work"]))
+    cipher = _wrap(passphrase, salt, int(match["work"]))
     from cryptography.exceptions import InvalidTag
 
     try:

@@ -22,20 +22,17 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from msgspec import Struct
 
 from wellkept.core.errors import Unreadable, UsageError
 from wellkept.core.events import Progressed
-from wellkept.core.ports import ignore
+from wellkept.core.ports import EventSink, ignore
 from wellkept.core.regular_files import explain_errors, open_regular
 from wellkept.core.text import JSON, dumps
 from wellkept.core.values import asdict
 from wellkept.storage.files import make_folder, sync_folder, temporary_name
-
-if TYPE_CHECKING:
-    from wellkept.core.ports import EventSink
 
 FORMAT = "kept-backup"
 VERSION = 1
@@ -287,13 +284,26 @@ class _Reading:
         elif entry.name == _MANIFEST:
             if entry.size > _MOST_MANIFEST_BYTES:
                 raise Unreadable("the backup is damaged: its manifest is too large", _DAMAGED)
-            return _parse_manifest(file.read())
+            try:
+                manifest = json.loads(file.read())
+            except ValueError as error:
+                raise Unreadable(f"the backup is damaged in {_MANIFEST!r}: {error}", _DAMAGED) from error
+            if not isinstance(manifest, dict):
+                raise Unreadable(f"the backup is damaged in {_MANIFEST!r}", _DAMAGED)
+            return manifest
         else:
             self._keep(entry, file, self.description)
         return None
 
     def _keep(self, entry: tarfile.TarInfo, file: Any, description: Description) -> None:
-        _check_name(entry.name)
+        parts = entry.name.split("/")
+        is_safe = entry.name.startswith((HOME, OUTSIDE)) and not {"", ".", ".."} & set(parts) and "\\" not in entry.name
+        if (
+            not is_safe
+            or len(entry.name.encode("utf-8", "surrogateescape")) > _MOST_NAME_BYTES
+            or not entry.name.isprintable()
+        ):
+            raise UsageError(f"the archive holds the unsafe name {entry.name[:200]!r}", "it was not used")
         if len(self._members) >= description.files or self._read + entry.size > description.bytes:
             raise UsageError("the archive holds more than it says", "it was not used")
         sha256 = hashlib.sha256()
@@ -367,35 +377,18 @@ class _UpToEndMark(io.RawIOBase):
         return len(given)
 
 
-def _check_name(name: str) -> None:
-    parts = name.split("/")
-    is_safe = name.startswith((HOME, OUTSIDE)) and not {"", ".", ".."} & set(parts) and "\\" not in name
-    if not is_safe or len(name.encode("utf-8", "surrogateescape")) > _MOST_NAME_BYTES or not name.isprintable():
-        raise UsageError(f"the archive holds the unsafe name {name[:200]!r}", "it was not used")
-
-
 def _parse_description(data: bytes) -> Description:
     try:
-        found = json.loads(data)
-        version = int(found["version"]) if found["format"] == FORMAT else 0
+        fields = json.loads(data)
+        version = int(fields["version"]) if fields["format"] == FORMAT else 0
     except (ValueError, KeyError, TypeError):
         version = 0
     if version < 1:
         raise UsageError("the file is an archive, but not a backup of kept", "`kept backup FILE` makes one")
     if version > VERSION:
-        message = f"the backup has format {version}, made by kept {found.get('program')}; this kept reads {VERSION}"
+        message = f"the backup has format {version}, made by kept {fields.get('program')}; this kept reads {VERSION}"
         raise UsageError(message, "update kept; nothing was changed")
     try:
-        return Description(**found)
+        return Description(**fields)
     except TypeError as error:
         raise Unreadable("the backup is damaged in its description", _DAMAGED) from error
-
-
-def _parse_manifest(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except ValueError as error:
-        raise Unreadable(f"the backup is damaged in {_MANIFEST!r}: {error}", _DAMAGED) from error
-    if not isinstance(found, dict):
-        raise Unreadable(f"the backup is damaged in {_MANIFEST!r}", _DAMAGED)
-    return found

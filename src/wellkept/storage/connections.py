@@ -5,11 +5,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import apsw
@@ -163,7 +163,6 @@ class TolerantCursor(apsw.Cursor):
             return list(islice(self._read_again(error), self._given, None))
 
     def fetchone(self) -> Values | None:
-        """Return the next row, or None."""
         try:
             row = super().fetchone()
         except UnicodeDecodeError as error:
@@ -449,35 +448,68 @@ def _restart_log(connection: apsw.Connection, name: str) -> None:
         connection.set_busy_timeout(usual_milliseconds)
 
 
-_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: (\w+)(, short)?\s*$", re.MULTILINE)
+
+
+class Statement(str):
+    """One statement of a `.sql` file, in a text for both databases or in two that stand side by side.
+
+    The text is SQLite's as it stands. What is written as `/*! ... */` is a comment for SQLite and a part of the
+    statement on PostgreSQL, where all tables have the columns `tenant` and `user_id` and every statement names them:
+
+        SELECT value FROM notes WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?
+
+    A unit of work on PostgreSQL binds `:tenant` and `:user` itself. Where the dialects differ in more than that, the
+    statement of the same name in `FILE.postgres.sql` is used there.
+    """
+
+    __slots__ = ("_file", "is_short", "name")
+    _file: "Statements"
+    name: str
+    is_short: bool
+    """Whether it takes milliseconds at any size: as the first of a transaction it is sent with the beginning of it."""
+
+    def __new__(cls, text: str, file: "Statements", name: str, *, is_short: bool) -> Self:
+        """Make a statement of a file."""
+        made = super().__new__(cls, text)
+        made._file, made.name, made.is_short = file, name, is_short
+        return made
+
+    @property
+    def for_server(self) -> "Statement":
+        """The statement as it is written for PostgreSQL."""
+        return self._file.for_server.get(self.name, self)
 
 
 class Statements:
     """The statements of one file, as attributes."""
 
-    def __init__(self, source: str, text: str) -> None:
-        self._source = source
-        pieces = _NAME.split(text)
-        self.by_name = {name: body.strip().rstrip(";") for name, body in zip(pieces[1::2], pieces[2::2], strict=True)}
+    def __init__(self, package: str, file: str) -> None:
+        self._package, self._file = package, file
+        self.by_name = self._read(file)
         self.__dict__.update(self.by_name)
 
-    def __getattr__(self, name: str) -> str:
-        raise AttributeError(f"no statement {name!r} in {self._source}")
+    def _read(self, file: str) -> dict[str, Statement]:
+        _, *pieces = _NAME.split(resource_text(self._package, file))
+        return {
+            name: Statement(text.strip().rstrip(";"), self, name, is_short=bool(short))
+            for name, short, text in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
+        }
 
+    @cached_property
+    def for_server(self) -> dict[str, Statement]:
+        """Those that PostgreSQL needs in other words."""
+        file = self._file.replace(".sql", ".postgres.sql")
+        return self._read(file) if resource_path(self._package, file).is_file() else {}
 
-_packages: set[str] = set()
-
-
-def list_packages() -> frozenset[str]:
-    """Return the packages whose statements were read; a statement that is run came from one of them."""
-    return frozenset(_packages)
+    def __getattr__(self, name: str) -> Statement:
+        raise AttributeError(f"no statement {name!r} in {self._package}/{self._file}")
 
 
 @cache
 def statements(package: str, file: str) -> Statements:
-    """Return the statements of `file` in `package`, each after a line `-- name: NAME`."""
-    _packages.add(package)
-    return Statements(f"{package}/{file}", resource_text(package, file))
+    """Return the statements of `file` in `package`."""
+    return Statements(package, file)
 
 
 Step: TypeAlias = str | Callable[[apsw.Connection], None]

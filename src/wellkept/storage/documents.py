@@ -4,14 +4,11 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from wellkept.core.ports import Database
 from wellkept.core.regular_files import explain_errors
 from wellkept.storage.files import make_folder, move, read_bytes, write_atomically
 from wellkept.storage.locks import hold_lock
-
-if TYPE_CHECKING:
-    from wellkept.core.ports import Database
 
 
 class FolderDocuments:
@@ -34,7 +31,6 @@ class FolderDocuments:
         write_atomically(self._folder / name, data)
 
     def append(self, name: str, lines: bytes) -> None:
-        """Add complete lines at the end."""
         file = self._folder / name
         with explain_errors("append to", file):
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -68,56 +64,46 @@ class RowDocuments:
     """
 
     def __init__(self, database: "Database", folder: str) -> None:
+        from wellkept.storage.connections import statements  # loads SQLite's driver
+
         self._database = database
         self._folder = folder
+        self._sql = statements("wellkept.storage", "documents.sql")
 
     def names(self, suffix: str) -> list[str]:
         """Return the names in the folder itself that end with `suffix`, sorted."""
-        sql = "SELECT DISTINCT name FROM documents WHERE folder = ?"
         with self._database.reading() as unit:
-            found = [str(name) for (name,) in unit.execute(sql, (self._folder,))]
+            found = [str(name) for (name,) in unit.execute(self._sql.names, (self._folder,))]
         return sorted(name for name in found if name.endswith(suffix) and "/" not in name)
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of a document, None if there is none."""
-        sql = "SELECT data FROM documents WHERE folder = ? AND name = ? ORDER BY part"
         with self._database.reading() as unit:
-            parts = [data for (data,) in unit.execute(sql, (self._folder, name)) if isinstance(data, bytes)]
+            rows = unit.execute(self._sql.parts, (self._folder, name))
+            parts = [data for (data,) in rows if isinstance(data, bytes)]
         return b"".join(parts) if parts else None
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace a document as a whole."""
         with self._database.writing() as unit:
             # not `remove`: a document of the same name in a folder below stays
-            unit.execute("DELETE FROM documents WHERE folder = ? AND name = ?", (self._folder, name))
+            unit.execute(self._sql.drop, (self._folder, name))
             self.append(name, data)
 
     def append(self, name: str, lines: bytes) -> None:
-        """Add complete lines at the end."""
         with self._database.writing() as unit:
-            unit.execute("INSERT INTO documents (folder, name, data) VALUES (?, ?, ?)", (self._folder, name, lines))
+            unit.execute(self._sql.add, (self._folder, name, lines))
 
     def move(self, name: str, new: str) -> None:
-        """Give a document another name."""
         with self._database.writing() as unit:
-            sql = "UPDATE documents SET name = ? WHERE folder = ? AND name = ?"
-            unit.execute(sql, (new, self._folder, name))
+            unit.execute(self._sql.rename, (new, self._folder, name))
 
     def remove(self, name: str) -> None:
         """Remove a document, in this folder and below."""
         with self._database.writing() as unit:
-            sql = "DELETE FROM documents WHERE folder = ?1 AND (name = ?2 OR right(name, length(?2) + 1) = '/' || ?2)"
-            unit.execute(sql, (self._folder, name))
+            unit.execute(self._sql.drop_everywhere, (self._folder, name))
 
     @contextmanager
     def lock(self, name: str, *, timeout_seconds: float) -> Iterator[None]:
         """Keep other writers of a document out until the end of the block, which is one transaction."""
         with self._database.limit_wait(timeout_seconds), self._database.writing() as unit:
-            unit.execute(_LOCK, (f"{self._folder}/{name}",))
+            unit.execute(self._sql.lock, (f"{self._folder}/{name}",))
             yield
-
-
-_LOCK = (
-    "SELECT pg_advisory_xact_lock(hashtextextended("
-    "current_setting('kept.tenant') || chr(1) || current_setting('kept.user') || chr(1) || ?, 1))"
-)

@@ -45,8 +45,8 @@ def read_bytes(path: Path) -> bytes | None:
 
     Only regular files are read: a pipe or a device in the place of a file would never end.
     """
-    found = read_with_stamp(path)
-    return None if found is None else found[0]
+    content = read_with_stamp(path)
+    return None if content is None else content[0]
 
 
 def read_with_stamp(path: Path) -> tuple[bytes, int] | None:

@@ -17,8 +17,7 @@ from wellkept.storage.files import copy_bytes
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from wellkept.salvage.rows import Row, Salvage
-    from wellkept.salvage.shapes import Shape
+    from wellkept.salvage.rows import Row, Salvage, Shape
 
 _ATTEMPTS = 5
 _HARMLESS = ("ok", "NULL value in ", "CHECK constraint failed", "non-unique ")
@@ -93,8 +92,7 @@ def _find_damage(copy: Path, tables: Collection[str]) -> str:
 def _rescue(path: Path, copy: Path, tables: Collection[str]) -> tuple[Path, str]:
     """Write the rows of the damaged copy that can be read to a new file; return it and what is wrong."""
     from wellkept.salvage.pages import PageFile
-    from wellkept.salvage.rows import Salvage
-    from wellkept.salvage.shapes import describe_shapes
+    from wellkept.salvage.rows import Salvage, describe_shapes
 
     salvage = Salvage(PageFile(copy))
     rescued = copy.with_name("rescued.db")

@@ -9,9 +9,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from wellkept.core.digests import sha256
-from wellkept.core.errors import Busy, StorageError
-from wellkept.core.ids import random_hex
+from wellkept.core.errors import Busy, KeptError, StorageError
+from wellkept.core.ids import random_hex, sha256
 from wellkept.storage.files import is_alive
 from wellkept.storage.locks import remove_lock_file, take_lock_file
 
@@ -144,7 +143,6 @@ class FencedLease:
         return bool(found)
 
     def release(self) -> None:
-        """Let others take the lease at once."""
         with self._database.writing() as unit:
             unit.execute(_statements().release, self._bindings)
 
@@ -161,7 +159,6 @@ class FencedLease:
     @contextmanager
     def keep(self) -> Iterator[None]:
         """Renew the lease in a thread, every third of its time, until the end of the block; then release it."""
-        from wellkept.core.errors import KeptError
         from wellkept.core.threads import start_thread
 
         done = threading.Event()

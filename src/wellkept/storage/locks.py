@@ -180,7 +180,14 @@ def hold_lock(sidecar: Path, *, timeout_seconds: float = 10.0) -> Iterator[None]
     with explain_errors("open the lock file", sidecar):
         descriptor = os.open(sidecar, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        _acquire(descriptor, sidecar, timeout_seconds)
+        deadline = time.monotonic() + timeout_seconds
+        while not _try_lock(descriptor, sidecar):
+            if time.monotonic() >= deadline:
+                raise Busy(
+                    f"{str(sidecar)!r} is locked by {_holder(descriptor)} for more than {timeout_seconds:g} s",
+                    "wait for that process or end it, then try again",
+                )
+            time.sleep(POLL_SECONDS)
         _write_holder(descriptor, str(os.getpid()))
         try:
             yield
@@ -190,23 +197,18 @@ def hold_lock(sidecar: Path, *, timeout_seconds: float = 10.0) -> Iterator[None]
         os.close(descriptor)
 
 
-def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not _try_lock(descriptor, sidecar):
-        if time.monotonic() >= deadline:
-            raise Busy(
-                f"{str(sidecar)!r} is locked by {_holder(descriptor)} for more than {timeout_seconds:g} s",
-                "wait for that process or end it, then try again",
-            )
-        time.sleep(POLL_SECONDS)
-
-
 def _try_lock(descriptor: int, sidecar: Path) -> bool:
     """Lock an open file without waiting; return whether it is locked, or the file system has no locks."""
     try:
         return try_lock(descriptor)
     except NoLocks as error:
-        _warn_once(sidecar, error)
+        device = sidecar.stat().st_dev
+        if device not in _warned:
+            _warned.add(device)
+            log.warning(
+                "no file locks at %s (%s): two writers at once may undo each other's edit",
+                sidecar.parent, error.strerror, extra={REMEDY: "edit from one process at a time, or use a local disk"},
+            )  # fmt: skip
         return True
 
 
@@ -230,16 +232,6 @@ def remove_lock_file(path: Path, descriptor: int) -> None:
     with suppress(OSError):
         path.unlink()
     os.close(descriptor)
-
-
-def _warn_once(sidecar: Path, error: NoLocks) -> None:
-    device = sidecar.stat().st_dev
-    if device not in _warned:
-        _warned.add(device)
-        log.warning(
-            "no file locks at %s (%s): two writers at once may undo each other's edit",
-            sidecar.parent, error.strerror, extra={REMEDY: "edit from one process at a time, or use a local disk"},
-        )  # fmt: skip
 
 
 def _write_holder(descriptor: int, pid: str) -> None:
@@ -273,17 +265,13 @@ def lock_folder(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
     try:
         if descriptor >= 0:
             with suppress(NoLocks):
-                _wait_for_folder(descriptor, folder, exclusive=exclusive)
+                deadline = time.monotonic() + FOLDER_WAIT_SECONDS
+                while not try_lock(descriptor, shared=not exclusive):
+                    if time.monotonic() > deadline:
+                        message = f"another process is opening or replacing a database in {str(folder)!r}"
+                        raise Busy(message, "wait until it has ended, then try again")
+                    time.sleep(POLL_SECONDS)
         yield
     finally:
         if descriptor >= 0:
             os.close(descriptor)
-
-
-def _wait_for_folder(descriptor: int, folder: Path, *, exclusive: bool) -> None:
-    deadline = time.monotonic() + FOLDER_WAIT_SECONDS
-    while not try_lock(descriptor, shared=not exclusive):
-        if time.monotonic() > deadline:
-            message = f"another process is opening or replacing a database in {str(folder)!r}"
-            raise Busy(message, "wait until it has ended, then try again")
-        time.sleep(POLL_SECONDS)

@@ -84,7 +84,10 @@ def settle_names(path: Path, *, may_cut: bool) -> str:
     with explain_errors("recover", path), lock_folder(path.parent, exclusive=True):
         if not is_misplaced(path):
             return ""  # another process has done it
-        _refuse_used(path)
+        with suppress(FileNotFoundError), open_regular(companion(path, "-shm")) as memory:
+            if is_range_locked(memory.fileno(), *_MEMORY_LOCKS):
+                message = f"{str(path)!r} is missing, and another process still uses its log"
+                raise Busy(message, "end that process, then try again: its log is recovered then")
         spare, wal = companion(path, EXCHANGED), companion_log(path)
         if _is_empty(wal):  # killed between two renames
             spare.replace(wal)
@@ -122,14 +125,6 @@ def _begins_as_database(path: Path) -> bool:
     return read_header(path).startswith(MAGIC)
 
 
-def _refuse_used(path: Path) -> None:
-    """Raise Busy while a process uses the log, whose file may have been removed under it."""
-    with suppress(FileNotFoundError), open_regular(companion(path, "-shm")) as memory:
-        if is_range_locked(memory.fileno(), *_MEMORY_LOCKS):
-            message = f"{str(path)!r} is missing, and another process still uses its log"
-            raise Busy(message, "end that process, then try again: its log is recovered then")
-
-
 def _give_back_names(path: Path) -> str:
     """Rename the database in the place of the log, and the log if it lies in the place of the database."""
     wal, spare = companion_log(path), companion(path, EXCHANGED)
@@ -150,18 +145,18 @@ def _restore_file(path: Path, *, may_cut: bool) -> str:
     """Write the database from its log, if that holds all of its pages."""
     wal = companion_log(path)
     data = FileBytes(wal)
-    found = read_log(data)
-    pages = range(1, found.page_count + 1)
-    is_whole = found.is_complete and found.page_count > 0 and all(page in found.frames for page in pages)
-    if not is_whole and found.page_count > 0 and not may_cut:
-        what = f"{str(path)!r} is missing, and its log holds {len(found.frames)} of its {found.page_count} pages"
+    log = read_log(data)
+    pages = range(1, log.page_count + 1)
+    is_whole = log.is_complete and log.page_count > 0 and all(page in log.frames for page in pages)
+    if not is_whole and log.page_count > 0 and not may_cut:
+        what = f"{str(path)!r} is missing, and its log holds {len(log.frames)} of its {log.page_count} pages"
         raise DamagedLog(what, "run `kept sessions repair`; it saves the rows in them")
     aside = _new_aside(path)
     if is_whole:
         with open_replacement(path) as file:
             for page in pages:
-                at = found.frames[page]
-                file.write(found.restored.get(at) or data[at : at + found.page_bytes])
+                at = log.frames[page]
+                file.write(log.restored.get(at) or data[at : at + log.page_bytes])
     wal.rename(companion_log(aside))
     name = companion_log(aside).name
     if is_whole:
@@ -186,7 +181,11 @@ def recover_log(path: Path, *, may_cut: bool) -> str:
                 raise DamagedLog(what, "run `kept sessions repair`; it saves what is whole")
             if lost:
                 found = read_log_of(path, until_damage=True)
-            name = _copy_aside(path)
+            copy = companion_log(_new_aside(path))
+            copy_bytes(companion_log(path), copy)
+            sync_file(copy)
+            sync_folder(path.parent)
+            name = copy.name
             data = FileBytes(companion_log(path))
             with open_replacement(companion_log(path)) as file:
                 write_log(file, found, data)
@@ -216,17 +215,8 @@ def read_log_of(path: Path, *, until_damage: bool = False) -> Log:
         return Log()
     header, data = read_header(path), FileBytes(companion_log(path))
     page_bytes = int.from_bytes(header[16:18], "big") if header.startswith(MAGIC) else 0
-    found = read_log(data, 65_536 if page_bytes == 1 else page_bytes, until_damage=until_damage)
-    return use_newer(found, data, FileBytes(path))
-
-
-def _copy_aside(path: Path) -> str:
-    """Copy the log of a database beside it, durably; return the name of the copy."""
-    copy = companion_log(_new_aside(path))
-    copy_bytes(companion_log(path), copy)
-    sync_file(copy)
-    sync_folder(path.parent)
-    return copy.name
+    log = read_log(data, 65_536 if page_bytes == 1 else page_bytes, until_damage=until_damage)
+    return use_newer(log, data, FileBytes(path))
 
 
 def _new_aside(path: Path) -> Path:

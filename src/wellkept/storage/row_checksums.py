@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import apsw
 from msgspec import Struct
 
-from wellkept.core.digests import checksum
+from wellkept.core.ids import checksum
 from wellkept.storage.connections import DamagedText, Value, Values
 
 _COLUMN = "checksum"

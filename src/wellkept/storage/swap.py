@@ -90,8 +90,8 @@ class Replacement(Struct, frozen=True):
 
     def abandon(self) -> None:
         """Roll the replacement back after an error, unless it has gone so far that the next open completes it."""
-        found = _read_journal(self.path)
-        if found is None or found[0] == _COPYING:
+        journal = _read_journal(self.path)
+        if journal is None or journal[0] == _COPYING:
             self.roll_back()
 
     def roll_back(self) -> None:
@@ -128,8 +128,8 @@ def _journal(path: Path) -> Path:
 
 def is_unfinished(path: Path) -> bool:
     """Whether a replacement of this file was interrupted."""
-    found = _read_journal(path)
-    return found is not None and not (found[0] == _COPYING and is_alive(found[2]))
+    journal = _read_journal(path)
+    return journal is not None and not (journal[0] == _COPYING and is_alive(journal[2]))
 
 
 def wait_for_repair(path: Path) -> bool:
@@ -151,10 +151,10 @@ def finish(path: Path) -> bool:
     if not is_unfinished(path):
         return False
     with explain_errors("complete the repair of", path), lock_folder(path.parent, exclusive=True):
-        found = _read_journal(path)
-        if found is None or (found[0] == _COPYING and is_alive(found[2])):
+        journal = _read_journal(path)
+        if journal is None or (journal[0] == _COPYING and is_alive(journal[2])):
             return False  # another process has completed it, or has begun a new one
-        stage, stamp, _ = found
+        stage, stamp, _ = journal
         replacement = Replacement(path, stamp)
         if stage == _SWAPPING:
             replacement._complete()  # noqa: SLF001 - a part of this module
@@ -179,8 +179,8 @@ def _finish_without_journal(path: Path) -> bool:
 
 def _read_journal(path: Path) -> tuple[str, str, int] | None:
     try:
-        found = json.loads(load_bytes(_journal(path)))
-        return str(found["stage"]), str(found["stamp"]), int(found["pid"])
+        fields = json.loads(load_bytes(_journal(path)))
+        return str(fields["stage"]), str(fields["stamp"]), int(fields["pid"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -82,12 +82,12 @@ def holds_later_tables(connection: apsw.Connection, migrations: Sequence[Migrati
 
 
 def _declarations(rows: Iterable[Row]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    declarations: dict[str, str] = {}
     for row in rows:
         name, sql = row.values.get("name"), row.values.get("sql")
         if isinstance(name, str) and isinstance(sql, str) and not row.damage:
-            found.setdefault(name, _normal(sql))
-    return found
+            declarations.setdefault(name, _normal(sql))
+    return declarations
 
 
 def _schema(connection: apsw.Connection) -> dict[str, str]:

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from wellkept.context.engine import ContextEngine, Setup
-from wellkept.context.outcome import Compaction, Outcome, Pruned, Unchanged
-from wellkept.context.prune import prune
-from wellkept.context.repair import faults, last_user
+from wellkept.context.boundaries import Window
+from wellkept.context.engine import Compaction, ContextEngine, Outcome, Pruned, Setup, Unchanged
+from wellkept.context.lossless import NodesInMemory
+from wellkept.context.messages import faults, last_user, prune, request_messages
 from wellkept.context.settings import CompressionSettings
-from wellkept.context.summary_tree import NodesInMemory
-from wellkept.context.window import Window
 from wellkept.core.clock import FixedClock
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import ImagePart, Message, Origin, Role, StoredMessage, TextPart, ToolCall
@@ -119,8 +117,6 @@ def check_outcome(engine: ContextEngine, rows: Sequence[StoredMessage], outcome:
 
 def faults_of_context(rows: Sequence[StoredMessage], outcome: Outcome) -> list[str]:
     """Return the problems in the request built from the stored outcome."""
-    from wellkept.context.repair import request_messages
-
     return faults(request_messages(context_after(rows, outcome)))
 
 
@@ -129,7 +125,7 @@ def _check_last_user(rows: Sequence[StoredMessage], messages: Sequence[Message])
     if place is None:
         return
     wanted = rows[place].message
-    texts = [part for one in messages if one.role is Role.USER for part in _texts(one)]
+    texts = [part for message in messages if message.role is Role.USER for part in _texts(message)]
     assert all(text in texts for text in _texts(wanted)), "the last user message is kept"
 
 
@@ -178,7 +174,7 @@ class ContextEngineContract:
 
         outcomes = [engine.compress(rows) for _ in range(2)]
 
-        assert all(isinstance(one, Unchanged) for one in outcomes)
+        assert all(isinstance(outcome, Unchanged) for outcome in outcomes)
         assert outcomes[0].messages == outcomes[1].messages
 
     def test_a_compacted_context_is_not_compacted_again(self) -> None:

@@ -115,7 +115,7 @@ class HttpDouble:
             for method, pattern, handler in self._routes:
                 found = pattern.fullmatch(request.path)
                 if found is not None and method == request.method:
-                    groups = tuple(unquote(each) for each in found.groups())
+                    groups = tuple(unquote(group) for group in found.groups())
                     return handler(
                         DoubleRequest(
                             request.method, request.path, request.query, request.headers, request.body, groups
@@ -126,7 +126,7 @@ class HttpDouble:
     def loses_answer(self, method: str, path: str) -> bool:
         """Whether the answer to this request gets lost; each expression counts once."""
         with self.guard:
-            found = [each for each in self.lost_answers if method == "POST" and re.fullmatch(each, path)]
+            found = [answer for answer in self.lost_answers if method == "POST" and re.fullmatch(answer, path)]
             if found:
                 self.lost_answers.remove(found[0])
             return bool(found)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from wellkept.core.errors import Busy, KeptError, Unreadable, UsageError
 from wellkept.core.ids import OWNER, LedgerId, SessionId, UserId
+from wellkept.memory.ledger import Ledger
 from wellkept.memory.page import Add, Author, Change, Step, Target, page_hash, replay
-from wellkept.memory.ports import Ledger, Pages
-from wellkept.memory.store import MemoryStore, Storage
+from wellkept.memory.store import MemoryStore, Pages, Storage
 
 ANN = UserId("ann")
 M, U = Target.MEMORY, Target.USER

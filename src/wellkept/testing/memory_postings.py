@@ -65,11 +65,9 @@ class MemoryPostings:
 
     @property
     def languages(self) -> Sequence[str]:
-        """The languages other than English in which a part of the messages is written."""
         return recognise_languages(self, lambda words: {word: self.frequency(word) for word in words})
 
     def mean_session(self) -> float:
-        """Return the mean number of messages in a session."""
         return self.documents / self._sessions
 
     def expect(self, words: Sequence[str]) -> None:
@@ -80,11 +78,9 @@ class MemoryPostings:
         return len(self._lists.get(self.stem(word), ()))
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:
-        """Return the tokens that start with `start`, each with its frequency."""
         return [(token, len(ids)) for token, ids in sorted(self._lists.items()) if token.startswith(start)]
 
     def ids(self, lookup: Lookup) -> list[int]:
-        """Return the matching messages in ascending order."""
         return sorted(self._match(lookup))
 
     def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
@@ -92,7 +88,6 @@ class MemoryPostings:
         return [number for number in self.ids(lookup) if first <= number <= last]
 
     def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
-        """Return the newest matching messages, older than `below` where given, in ascending order."""
         older = [number for number in self.ids(lookup) if below is None or number < below]
         return older[max(0, len(older) - limit) :]
 
@@ -140,7 +135,9 @@ class MemoryCatalog:
         self, messages: Sequence[MemoryMessage], sessions: Sequence[MemorySession], *, user: UserId = OWNER
     ) -> None:
         self._messages = {message.id: message for message in messages}
-        self._sessions = {one.id: one.head for one in sessions if one.user == user and not one.is_trashed}
+        self._sessions = {
+            session.id: session.head for session in sessions if session.user == user and not session.is_trashed
+        }
         self.has_other_users = any(one.user != user for one in sessions)
 
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
@@ -149,11 +146,9 @@ class MemoryCatalog:
         return {one.id: MessageHead(one.session_id, one.role, one.timestamp, one.external_id) for one in found}
 
     def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
-        """Return the user's sessions among these."""
         return {name: self._sessions[name] for name in session_ids if name in self._sessions}
 
     def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
-        """Return at most `limit` of the user's sessions that match."""
         return [name for name, head in self._sessions.items() if _passes(head, conditions)][:limit]
 
     def titled(self, title: str) -> list[str]:
@@ -185,7 +180,6 @@ class MemoryCatalog:
         return (min(ids), max(ids), sum(self._sessions[name].message_count for name in own)) if ids else None
 
     def ids_by_session(self, session_ids: Collection[str]) -> Mapping[str, Sequence[int]]:
-        """Return the messages of each session in ascending order."""
         found: dict[str, list[int]] = {}
         for number, message in sorted(self._messages.items()):
             if message.session_id in session_ids:

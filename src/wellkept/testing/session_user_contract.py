@@ -221,10 +221,10 @@ class UserContract(SessionStoreContract):
 
         assert [one.id for one in bob.upkeep.prunable(days=30, source=None).sessions] == [BOBS]
         assert bob.upkeep.prunable(days=None, source=None, most_bytes=10).sessions == ()
-        found = bob.upkeep.stats()
-        assert (found["sessions"], found["in_trash"], found["messages"], found["text_bytes"]) == (1, 0, 1, 10)
-        assert found["growth"] == [{"month": "2025-06", "messages": 1, "text_bytes": 10}]
-        assert found["biggest"] == [{"session_id": BOBS, "title": None, "messages": 1, "text_bytes": 10}]
+        stats = bob.upkeep.stats()
+        assert (stats["sessions"], stats["in_trash"], stats["messages"], stats["text_bytes"]) == (1, 0, 1, 10)
+        assert stats["growth"] == [{"month": "2025-06", "messages": 1, "text_bytes": 10}]
+        assert stats["biggest"] == [{"session_id": BOBS, "title": None, "messages": 1, "text_bytes": 10}]
 
     def test_emptying_the_trash_leaves_that_of_others(self) -> None:
         """`days` is about one's own sessions; those of others are removed after the retention time and not reported."""

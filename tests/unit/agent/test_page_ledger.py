@@ -1,6 +1,6 @@
 """The ledger as providers read it."""
 
-from wellkept.agent.parts import PageLedger
+from wellkept.agent.dependencies import PageLedger
 from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Session

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from wellkept.agent.record import Record
 from wellkept.agent.turn import add_background
-from wellkept.context.outcome import Compaction
+from wellkept.context.engine import Compaction
 from wellkept.core.errors import StorageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId, SourceName

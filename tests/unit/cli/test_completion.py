@@ -13,9 +13,9 @@ def completed(run, monkeypatch):
         monkeypatch.setenv("_KEPT_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", " ".join(["kept", *words]))
         monkeypatch.setenv("COMP_CWORD", str(len(words)))
-        monkeypatch.delitem(sys.modules, "wellkept.cli.commands.curator", raising=False)
+        monkeypatch.delitem(sys.modules, "wellkept.cli.commands.skills", raising=False)
         offered = run().out.split()
-        assert "wellkept.cli.commands.curator" not in sys.modules
+        assert "wellkept.cli.commands.skills" not in sys.modules
         monkeypatch.delenv("_KEPT_COMPLETE")
         return offered
 

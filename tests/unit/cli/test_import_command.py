@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests import forks
 
-from wellkept import importing
+from wellkept import imports
 from wellkept.app import open_app
 
 CORPUS = Path(__file__).parents[2] / "corpora" / "transcripts"
@@ -165,7 +165,7 @@ def test_a_watch_follows_a_growing_transcript(home, person):
     """New lines, a rotated file and a new file are captured at the next step."""
     app = open_app(str(home), None)
     caller = app.caller()
-    watch = importing.run.Watch(caller, ["codex"], person / ".codex")
+    watch = imports.run.Watch(caller, ["codex"], person / ".codex")
     (rollout,) = (person / ".codex").rglob("*.jsonl")
     whole = rollout.read_bytes().splitlines(keepends=True)
     rollout.write_bytes(b"".join(whole[:9]))

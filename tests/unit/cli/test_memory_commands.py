@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,6 +29,34 @@ def test_add_writes_to_memory_unless_told_otherwise(run, home):
 
     assert page(home) == b"Uses pytest"
     assert page(home, "USER.md") == b"Name: Kim"
+
+
+def test_check_compares_the_page_of_a_project_with_it(run, tmp_path, monkeypatch):
+    """What is gone is proposed for removal, unless it is a dry run; with --json as data."""
+    root = tmp_path / "demo"
+    root.mkdir()
+    (root / "app.py").write_text("x")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "-A"], cwd=root, check=True)
+    who = ["-c", "user.name=Ana", "-c", "user.email=ana@orchard.example"]
+    subprocess.run(["git", *who, "commit", "-qm", "one"], cwd=root, check=True)
+    (root / "app.py").unlink()
+    subprocess.run(["git", *who, "commit", "-qam", "two"], cwd=root, check=True)
+    monkeypatch.chdir(root)
+    run("memory", "add", "--target", "project", "The app is app.py")
+
+    dry = as_json(run("memory", "check", "--project", str(root), "--dry-run", "--json"))
+    checked = run("memory", "check", "--project", str(root))
+    assert [entry["verdict"] for entry in dry["entries"]] == ["gone"]
+    assert dry["proposed"] == []
+    assert "app.py is gone" in checked.out
+    assert "proposed for removal" in checked.out
+    assert "remove: The app is app.py" in run("memory", "pending").out
+
+
+def test_check_needs_a_project(run):
+    """The root is none."""
+    assert run("memory", "check", "--project", "/").code == 2
 
 
 def test_show_as_json(run):

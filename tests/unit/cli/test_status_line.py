@@ -2,7 +2,7 @@
 
 import pytest
 
-from wellkept.cli.chat.status_line import wrap_parts
+from wellkept.cli.chat.screen import wrap_parts
 
 PARTS = ["anthropic/claude-sonnet-5-5", "8,033 tokens, 89 % from cache", "$0.0029", "memory 0 %, user 0 %"]
 

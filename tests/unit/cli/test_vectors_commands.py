@@ -186,14 +186,14 @@ def test_an_address_that_is_none_is_said(run, talk):
 
 HANGING = """
 import sys, time
-from wellkept.sessions.embedding import models
-real, batches = models.StaticModel.embed, []
+from wellkept.sessions.embedding import local
+real, batches = local.StaticModel.embed, []
 def hang(self, texts):
     batches.append(texts)
     if len(batches) > 6:
         time.sleep(600)  # in the middle, so that the kill always comes before the end
     return real(self, texts)
-models.StaticModel.embed = hang
+local.StaticModel.embed = hang
 from wellkept.cli.main import main
 sys.argv = ["kept", "sessions", "embed"]
 main()

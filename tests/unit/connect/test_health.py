@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from wellkept.connect.health import Health, load_health, save_health
+from wellkept.connect.record import Health, load_health, save_health
 
 
 def test_others_cannot_read_it_whatever_the_umask(tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wellkept.context.boundaries import head_length, plan_cut, summary_budget, tail_start
-from wellkept.context.repair import groups
-from wellkept.context.sections import MARKER
+from wellkept.context.boundaries import Window, head_length, limits, plan_cut, summary_budget, tail_start
+from wellkept.context.messages import groups
 from wellkept.context.settings import CompressionSettings
-from wellkept.context.window import Window, limits
+from wellkept.context.summary import MARKER
 from wellkept.core.messages import Message, Role, ToolCall
 
 LARGE = limits(Window(200_000), CompressionSettings())

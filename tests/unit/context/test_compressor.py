@@ -7,11 +7,10 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from wellkept.context.outcome import Compaction, Pruned, Unchanged, Why
-from wellkept.context.sections import MARKER
+from wellkept.context.boundaries import Backoff, Window, load_backoff, needs_hygiene
+from wellkept.context.engine import Compaction, Pruned, Unchanged, Why
 from wellkept.context.summarising import Compressor
-from wellkept.context.summary import WithDeadline
-from wellkept.context.window import Backoff, Window, load_backoff, needs_hygiene
+from wellkept.context.summary import MARKER, WithDeadline
 from wellkept.core.clock import FixedClock
 from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError
 from wellkept.core.messages import Message, Role, Usage

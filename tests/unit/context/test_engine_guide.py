@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from wellkept.context.engine import ContextEngine
-from wellkept.context.engines import GuardedEngine, choose_engine
-from wellkept.context.outcome import Compaction
+from wellkept.context.engine import Compaction, ContextEngine
+from wellkept.context.plugins import GuardedEngine, choose_engine
 from wellkept.testing.context_contract import ContextEngineContract, conversation, prepare_engine
 
 GUIDE = Path(__file__).parents[3] / "docs" / "writing-a-context-engine.md"

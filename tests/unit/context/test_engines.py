@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from wellkept.context.engines import GuardedEngine, choose_engine, list_engines
+from wellkept.context.engine import Compaction
 from wellkept.context.lossless import Lossless
-from wellkept.context.outcome import Compaction
+from wellkept.context.plugins import GuardedEngine, choose_engine, list_engines
 from wellkept.context.summarising import Compressor
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Usage
@@ -150,7 +150,7 @@ def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
 
 
 JUNK = """
-from wellkept.context.outcome import Unchanged
+from wellkept.context.engine import Unchanged
 from wellkept.context.summarising import Compressor
 class Junk(Compressor):
     name = "junk"
@@ -192,7 +192,7 @@ class Slow(Compressor):
 
 def test_an_engine_that_hangs_is_asked_once(tmp_path: Path, monkeypatch) -> None:
     """A chat waits for it once; while that call hangs, the compressor does the work."""
-    monkeypatch.setattr("wellkept.context.engines.LOAD_SECONDS", 0.5)
+    monkeypatch.setattr("wellkept.context.plugins.LOAD_SECONDS", 0.5)
     folder = tmp_path / "plugins" / "context_engine" / "slow"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(SLOW)
@@ -278,7 +278,7 @@ def test_an_engine_may_have_submodules_another_name_and_bad_manners(tmp_path: Pa
 )
 def test_an_engine_that_does_not_load_is_one_warning(tmp_path: Path, monkeypatch, source: str) -> None:
     """Whatever its import does, the compressor is used."""
-    monkeypatch.setattr("wellkept.context.engines.LOAD_SECONDS", 0.5)
+    monkeypatch.setattr("wellkept.context.plugins.LOAD_SECONDS", 0.5)
     folder = tmp_path / "plugins" / "context_engine" / "bad"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(source)

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wellkept.context.lossless import FAN, HEADING, Lossless, condensable, thin
-from wellkept.context.outcome import Compaction, Unchanged, Why
-from wellkept.context.sections import MARKER, summary_text
-from wellkept.context.summary_tree import Node, NodesInMemory, Tree, matcher
+from wellkept.context.engine import Compaction, Unchanged, Why
+from wellkept.context.lossless import FAN, HEADING, Lossless, Node, NodesInMemory, Tree, condensable, matcher, thin
+from wellkept.context.summary import MARKER, summary_text
 from wellkept.core.errors import ModelBusy, ModelError, StorageError
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, Role, StoredMessage

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wellkept.context.prune import CLEARED, NO_IMAGE, REPEATED, prune, prune_as_marked
+from wellkept.context.messages import CLEARED, NO_IMAGE, REPEATED, prune, prune_as_marked
 from wellkept.core.ids import MessageId
 from wellkept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
 from wellkept.testing.context_contract import as_stored, conversation

@@ -13,26 +13,42 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from wellkept.context.boundaries import head_length, measure, plan_cut, summary_budget, tail_start
-from wellkept.context.engine import ContextEngine, Setup
-from wellkept.context.lossless import Lossless, condensable, thin, write_condensed, write_leaf
-from wellkept.context.outcome import Compaction, Pruned, Unchanged, Why
-from wellkept.context.prune import prune, prune_as_marked
-from wellkept.context.repair import faults, groups, repair, request_messages
-from wellkept.context.sections import (
+from wellkept.context.boundaries import (
+    Backoff,
+    Limits,
+    Window,
+    head_length,
+    limits,
+    load_backoff,
+    measure,
+    needs_hygiene,
+    plan_cut,
+    summary_budget,
+    tail_start,
+)
+from wellkept.context.engine import Compaction, ContextEngine, Pruned, Setup, Unchanged, Why
+from wellkept.context.lossless import Lossless, Node, Tree, condensable, thin, write_condensed, write_leaf
+from wellkept.context.messages import faults, groups, prune, prune_as_marked, repair, request_messages
+from wellkept.context.settings import CompressionSettings
+from wellkept.context.summarising import Compressor
+from wellkept.context.summary import (
+    Brief,
+    Unreachable,
     clip,
+    extract_sections,
+    find_citations,
     fit_sections,
+    gist,
+    index_sources,
+    line_of,
     merge_sections,
     parse_sections,
     render_sections,
+    shorten,
+    split_transcript,
     summary_text,
+    write_summary,
 )
-from wellkept.context.settings import CompressionSettings
-from wellkept.context.summarising import Compressor
-from wellkept.context.summary import Brief, Unreachable, split_transcript, write_summary
-from wellkept.context.summary_tree import Node, Tree
-from wellkept.context.transcript import extract_sections, find_citations, gist, index_sources, line_of, shorten
-from wellkept.context.window import Backoff, Limits, Window, limits, load_backoff, needs_hygiene
 from wellkept.core.clock import FixedClock
 from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
 from wellkept.core.ids import MessageId, SessionId

@@ -1,6 +1,6 @@
 """Repair: any list becomes one that an API accepts."""
 
-from wellkept.context.repair import MISSING_RESULT, OPENING, faults, repair
+from wellkept.context.messages import MISSING_RESULT, OPENING, faults, repair
 from wellkept.core.messages import Message, Role, TextPart, ToolCall
 
 CALL = ToolCall("a", "terminal", "{}")

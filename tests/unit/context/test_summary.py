@@ -7,12 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.context.sections import (
+from wellkept.context.summary import (
     MARKER,
     NAMES,
+    Brief,
+    Unreachable,
+    Written,
     body_of,
     clip,
+    find_citations,
     fit_sections,
+    index_sources,
     is_summary,
     load_prompt,
     merge_sections,
@@ -20,9 +25,8 @@ from wellkept.context.sections import (
     render_sections,
     summary_text,
     with_note,
+    write_summary,
 )
-from wellkept.context.summary import Brief, Unreachable, Written, write_summary
-from wellkept.context.transcript import find_citations, index_sources
 from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
 from wellkept.core.messages import Message, Role, StoredMessage
 from wellkept.testing.context_contract import as_stored, conversation

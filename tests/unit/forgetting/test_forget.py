@@ -261,12 +261,14 @@ def name_everything(app, word, project):
     app.owner.sessions.receipts.add(receipt)
     with app.database_for(OWNER).writing() as unit:
         unit.execute(
-            "INSERT INTO transcripts (user_id, client, path, position, check_bytes, state, waiting_bytes, read_at)"
-            " VALUES (?, 'claude-code', ?, 0, '', '', 0, 1)",
-            (OWNER, f"/-{word}/1.jsonl"),
+            "INSERT INTO transcripts (/*! tenant, */ user_id, client, path, position, check_bytes, state, waiting_bytes, read_at)"
+            " VALUES (/*! :tenant, */ :user, 'claude-code', :path, 0, '', '', 0, 1)",
+            {"user": OWNER, "path": f"/-{word}/1.jsonl"},
         )
         unit.execute(
-            "INSERT INTO usage (user_id, session_id, day, model, task) VALUES (?, 's1', '1', ?, 'chat')", (OWNER, word)
+            "INSERT INTO usage (/*! tenant, */ user_id, session_id, day, model, task)"
+            " VALUES (/*! :tenant, */ :user, 's1', '1', :model, 'chat')",
+            {"user": OWNER, "model": word},
         )
         unit.execute(
             "INSERT INTO imported_items (user_id, source, kind, name, part, mark, state, place, import_number)"

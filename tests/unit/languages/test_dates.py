@@ -140,7 +140,7 @@ WORDS = [
 @given(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join))
 def test_no_date_is_without_an_anchor(text: str) -> None:
     """A text in which an expression matches is one that the expressions are tried on."""
-    found = any(pattern.search(text) for pattern, _ in dates._readers())
+    found = any(pattern.search(text) for pattern, _ in dates._readers(is_whole=False))
 
     assert not found or (dates._may_hold_english_date(text) and dates.may_hold_date(text))
 

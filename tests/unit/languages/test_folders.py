@@ -32,11 +32,13 @@ def test_words_of_one_kind_are_without_doubles(language: Language) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES, ids=lambda language: language.code)
 def test_tables_have_the_keys_of_the_english_ones(language: Language) -> None:
-    """An expression under a misspelt key would never be used, and corrections need all of theirs."""
+    """An expression under a misspelt key would never be used, and facts need all of theirs."""
     english = find_language("en").search
 
     assert set(language.search) == set(english)
-    assert set(language.search["corrections"]) == set(english["corrections"])
+    assert set(language.facts) - {"function"} == set(find_language("en").facts)
+    for expression in (text for text in language.facts.values() if isinstance(text, str)):
+        re.compile(expression)
     for name, table in language.search.items():
         assert set(table) <= set(english[name]), name
         for expression in (text for text in table.values() if isinstance(text, str)):

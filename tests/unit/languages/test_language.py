@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept import agent
-from wellkept.agent.utterance import read
+from wellkept.agent.without_model.intents import read
 from wellkept.languages.language import detect, find_language, list_codes, split
 
 
@@ -37,7 +37,7 @@ def test_replies_have_the_same_values_in_every_language(code):
 
 def test_every_reply_is_said_somewhere():
     """A text that nobody says would rot in five languages."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in Path(agent.__path__[0]).glob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(agent.__path__[0]).rglob("*.py"))
 
     assert [
         name

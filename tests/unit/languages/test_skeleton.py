@@ -24,13 +24,13 @@ inside: zu W = on W
     "search.toml": r"""
 [questions]
 of_asker = '''\bmi\b'''
-
-[corrections]
+""",
+    "facts.toml": r"""
 lead = '''(?:nok)\b[\s,.:;!–-]*'''
 change = '''\bnun\b'''
 value = '''\bestu\b'''
 
-[[corrections.relations]]
+[[relations]]
 name = "residence"
 said = '''\bmi logu\b'''
 asked = '''\bkwo mi logu\b'''
@@ -59,15 +59,17 @@ from wellkept.languages.language import ROOTS
 
 ROOTS.append(Path(sys.argv[1]))
 
-from wellkept.agent.statements import parse_order
-from wellkept.agent.utterance import classify, read
+from wellkept.agent.without_model.statements import parse_order
+from wellkept.agent.without_model.intents import classify, read
 from wellkept.languages.dates import parse_moment
 from wellkept.languages.language import find_language, list_codes
 from wellkept.languages.language import stop_words
-from wellkept.sessions.search.corrections import Statement, complete, find_superseded
+from wellkept.facts.chronology import Statement, find_superseded
+from wellkept.facts.replies import complete
 from wellkept.sessions.search.periods import read_period
 from wellkept.core.search import SearchRequest
-from wellkept.sessions.search.query import find_role, is_asking, parse
+from wellkept.languages.questions import is_asking
+from wellkept.sessions.search.query import find_role, parse
 
 NOW = 1_767_384_000.0  # a Friday
 told = Statement("mi logu zu Ulm", 1.0, "here", 1), Statement("mi logu zu Kiel", 2.0, "here", 9)

@@ -96,7 +96,7 @@ def test_a_named_server_that_is_silent_is_never_replaced():
     keys = {"ANTHROPIC_API_KEY": "some key"}
 
     chosen = choose(settings, keys, probe_servers=never)
-    models = Models(Configured(settings), keys, mark=lambda messages, **_: list(messages), sink=ignore)
+    models = Models(Configured(settings), keys, sink=ignore)
     with pytest.raises(ModelBusy) as failed:
         models.chat()
     silent.close()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wellkept.core.errors import ContextOverflow, ModelBusy, ModelRefused
 from wellkept.llm.endpoints import Endpoint
-from wellkept.llm.failures import LONGEST_MESSAGE, Failure, as_error, one_line, retry_after
+from wellkept.llm.sdk import LONGEST_MESSAGE, Failure, as_error, one_line, retry_after
 
 HERE = Endpoint("openai", "https://example.test/v1", "sk-very-secret-key", "OPENAI_API_KEY")
 

@@ -17,7 +17,6 @@ from wellkept.llm.models import Configured, Models, caching_for
 from wellkept.llm.retry import AuxiliaryModel, close
 from wellkept.llm.scripted import Says, ScriptedModel
 from wellkept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
-from wellkept.prompt.tiers import apply_cache_markers
 from wellkept.testing.loopback import Status
 from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
@@ -29,7 +28,7 @@ def made(environment, *, told=None, auxiliary=None, caching=None, **model) -> Mo
         ModelSettings(**model), auxiliary or AuxiliarySettings(), caching or PromptCachingSettings()
     )
     sink = (lambda event: None) if told is None else told.append
-    return Models(configured, environment, mark=apply_cache_markers, sink=sink, probe_servers=dict)
+    return Models(configured, environment, sink=sink, probe_servers=dict)
 
 
 def answer(model) -> ChatResponse:
@@ -215,8 +214,7 @@ def test_sdks_are_not_imported_before_they_are_used():
     code = (
         "import sys\n"
         "from wellkept.llm.models import Models, Configured\n"
-        "from wellkept.prompt.tiers import apply_cache_markers\n"
-        "models = Models(Configured(), {'ANTHROPIC_API_KEY': 'k'}, mark=apply_cache_markers, sink=print)\n"
+        "models = Models(Configured(), {'ANTHROPIC_API_KEY': 'k'}, sink=print)\n"
         "models.chat()\n"
         "print([name for name in ('openai', 'anthropic', 'httpx2', 'pydantic') if name in sys.modules])\n"
     )
@@ -250,7 +248,7 @@ sys.meta_path.insert(0, Watches())
 
 async def ask():
     with {server}(["hello"]) as server:
-        models = Models(Configured(), server.environment, mark=lambda messages, **_: list(messages), sink=print)
+        models = Models(Configured(), server.environment, sink=print)
         request = ChatRequest("", (Message(Role.USER, "hi"),))
         assert [delta async for delta in models.bare("{module}/claude-x").stream(request)]
 

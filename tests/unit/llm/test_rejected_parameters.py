@@ -29,7 +29,7 @@ def asked(server, name, *, times=1, told=None, **settings):
     """Ask the model so often and return its last answer."""
     sink = (lambda _event: None) if told is None else told.append
     configured = Configured(ModelSettings(**settings))
-    model = Models(configured, server.environment, mark=lambda messages, **_: list(messages), sink=sink).bare(name)
+    model = Models(configured, server.environment, sink=sink).bare(name)
 
     async def ask():
         for _ in range(times):

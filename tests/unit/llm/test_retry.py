@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from wellkept.core.errors import ContextOverflow, ModelBusy, ModelRefused
 from wellkept.core.messages import ChatRequest, ChatResponse, Message, Restarted, Role
 from wellkept.llm.endpoints import Endpoint
-from wellkept.llm.failures import unreachable_error
 from wellkept.llm.retry import COOLDOWN_SECONDS, RetryingModel, RetryPolicy
 from wellkept.llm.scripted import Says, ScriptedModel
+from wellkept.llm.sdk import unreachable_error
 
 ASK = ChatRequest("s", (Message(Role.USER, "hi"),))
 BUSY = ModelBusy("busy")

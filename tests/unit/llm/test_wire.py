@@ -13,8 +13,8 @@ from wellkept.core.tools import ToolSchema
 from wellkept.llm.anthropic import AnthropicModel
 from wellkept.llm.endpoints import Endpoint, Sending
 from wellkept.llm.openai import OpenAIModel
+from wellkept.llm.prompt_caching import apply_cache_markers
 from wellkept.llm.sdk import as_bytes
-from wellkept.prompt.tiers import apply_cache_markers
 
 TOOLS = (
     ToolSchema("memory", "Keep.", {"type": "object", "properties": {"b": {}, "a": {}}}, "memory"),

@@ -9,7 +9,7 @@ import pytest
 
 from wellkept.app import open_app
 from wellkept.core.errors import UsageError
-from wellkept.importers.spool import Spool, WaitingTurn
+from wellkept.imports.spool import Spool, WaitingTurn
 from wellkept.mcp_server import server as server_module
 from wellkept.mcp_server import tools
 from wellkept.storage.sqlite import open_state

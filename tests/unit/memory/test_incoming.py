@@ -6,7 +6,8 @@ import pytest
 
 from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.memory.anthropic_files import _size
-from wellkept.memory.incoming import (
+from wellkept.memory.ledger import LedgerRow
+from wellkept.memory.merge import (
     Fate,
     Incoming,
     check_texts,
@@ -16,7 +17,6 @@ from wellkept.memory.incoming import (
     tidy,
     undo_group,
 )
-from wellkept.memory.ledger import LedgerRow
 from wellkept.memory.page import Add, Author, Page, Remove, Replace, Target
 
 M = Target.MEMORY

@@ -10,7 +10,7 @@ from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.core.ids import SessionId
 from wellkept.memory.approval import Approvals
 from wellkept.memory.history import History, read_log, undo
-from wellkept.memory.ledger import LedgerRow, SqliteLedger
+from wellkept.memory.ledger import Ledger, LedgerRow
 from wellkept.memory.page import Add, Author, LedgerRepair, Remove, Replace, Target, replay
 from wellkept.memory.rewrite import repair_ledger
 from wellkept.memory.store import MemoryStore
@@ -208,7 +208,7 @@ def test_random_damage_never_raises_a_bug(folder):
         for _ in range(chance.randint(1, 4)):
             data[start + chance.randrange(2_048)] ^= 1 << chance.randrange(8)
         (folder / "ledger.db").write_bytes(data)
-        ledger = SqliteLedger(folder / "ledger.db")
+        ledger = Ledger(folder / "ledger.db")
         try:
             ledger.rows()
             ledger.damaged()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.errors import Refused
-from wellkept.memory.incoming import ORIGIN, apply_merge, plan_merge
+from wellkept.memory.merge import ORIGIN, apply_merge, plan_merge
 from wellkept.memory.page import Add, Author, Remove, Replace, Target
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import MemoryStore

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from wellkept.agent.system_prompt import PromptInputs, build_prompt
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.ids import SessionId
 from wellkept.core.tools import ToolContext
@@ -17,7 +18,6 @@ from wellkept.memory.rewrite import export_pages, import_pages, propose_repair
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import FilePages, MemoryStore, project_folder
 from wellkept.memory.tool import MemoryTool, schema
-from wellkept.prompt.tiers import PromptInputs, build_prompt
 
 HERE, THERE = "here-00000001", "there-00000002"
 

@@ -10,7 +10,7 @@ from wellkept.core.provenance import Taint
 from wellkept.core.tools import ToolContext
 from wellkept.memory.approval import Approvals
 from wellkept.memory.history import undo
-from wellkept.memory.incoming import apply_merge
+from wellkept.memory.merge import apply_merge
 from wellkept.memory.page import Add, Author, Remove, Replace, Target
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import MemoryStore

@@ -5,7 +5,7 @@ import pytest
 from wellkept.core.errors import Reason, UsageError
 from wellkept.memory.approval import Approvals
 from wellkept.memory.history import History, Undone, restore, undo
-from wellkept.memory.incoming import UndoneGroup, count_reversible, undo_group
+from wellkept.memory.merge import UndoneGroup, count_reversible, undo_group
 from wellkept.memory.page import Add, Author, Remove, Replace, Target
 
 ORDER = "From now on you will answer in French"

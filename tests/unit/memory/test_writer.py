@@ -11,7 +11,7 @@ from wellkept.core.events import MemoryWritten, Warned
 from wellkept.core.tools import ToolContext
 from wellkept.memory.approval import Approvals
 from wellkept.memory.history import History
-from wellkept.memory.ledger import SQL, SqliteLedger
+from wellkept.memory.ledger import SQL, Ledger
 from wellkept.memory.page import Add, Author, Change, Remove, Target
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import FilePages, MemoryStore, Storage
@@ -29,7 +29,7 @@ class FailingPages(FilePages):
         super().replace(target, text, expected=expected)
 
 
-class FailingLedger(SqliteLedger):
+class FailingLedger(Ledger):
     """A ledger that cannot be written."""
 
     def append(self, *_args, **_options):
@@ -40,7 +40,7 @@ class FailingLedger(SqliteLedger):
 def failing(folder, clock):
     heard = []
     pages = FailingPages(folder)
-    store = MemoryStore(Storage(pages, SqliteLedger(folder / "ledger.db")), clock=clock, sink=heard.append)
+    store = MemoryStore(Storage(pages, Ledger(folder / "ledger.db")), clock=clock, sink=heard.append)
     store.heard = heard
     yield store, pages
     store.close()
@@ -89,7 +89,7 @@ def test_a_page_changed_under_the_lock_by_another_program_is_kept(store, folder)
 def test_a_disk_that_lies_is_found_out(folder):
     """What was written is read back; an edit is never reported as saved when it is not."""
     pages = FilePages(folder, write=lambda path, data: path.write_bytes(data[:-1]))
-    store = MemoryStore(Storage(pages, SqliteLedger(folder / "ledger.db")))
+    store = MemoryStore(Storage(pages, Ledger(folder / "ledger.db")))
 
     with pytest.raises(StorageError, match="does not hold what was written"):
         store.apply("memory", Add("one"))
@@ -192,7 +192,7 @@ def test_the_row_is_on_the_disk_before_the_page_changes(store, folder, monkeypat
 
     def observe(source, target, **options):
         if Path(target).name == "MEMORY.md":
-            with closing(SqliteLedger(folder / "ledger.db")) as other:
+            with closing(Ledger(folder / "ledger.db")) as other:
                 rows_at_rename.append([row.step.after for row in other.rows()])
         return replace(source, target, **options)
 
@@ -217,7 +217,7 @@ class CountedPages(FilePages):
 def test_an_edit_reads_its_page_once(folder, tmp_path):
     """Under the lock; before the replacement and after it only the bytes are compared."""
     pages = CountedPages(folder)
-    store = MemoryStore(Storage(pages, SqliteLedger(folder / "ledger.db")))
+    store = MemoryStore(Storage(pages, Ledger(folder / "ledger.db")))
     tool = MemoryTool(store, Approvals(tmp_path / "pending", store)).tool()
     store.load()
     pages.reads = 0

@@ -2,13 +2,13 @@
 
 import pytest
 
-from wellkept.agent.parts import PageLedger
+from wellkept.agent.dependencies import PageLedger
 from wellkept.app import open_app
 from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.forgetting.forget import forget, plan_forget_words
 from wellkept.mcp_server.tools import call, describe
 from wellkept.memory.page import Add, Target
-from wellkept.operations.pages import edit_entry, list_pages, render_snapshot
+from wellkept.operations.memory import edit_entry, list_pages, render_snapshot
 from wellkept.operations.recall import build_start_block
 from wellkept.operations.users import export_user
 

@@ -8,7 +8,7 @@ from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.memory.page import Add, Target
-from wellkept.operations.pages import approve, edit_entry, reject
+from wellkept.operations.memory import approve, edit_entry, reject
 from wellkept.operations.proposals import SAID_BEFORE, propose_facts, propose_recent_facts
 
 START = 1_790_000_000.0

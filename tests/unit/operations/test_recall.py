@@ -8,7 +8,7 @@ from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.memory.page import Add, Target
-from wellkept.operations.pages import edit_entry
+from wellkept.operations.memory import edit_entry
 from wellkept.operations.recall import BLOCK_CHARS, Recipient, build_start_block, read_question, recall_for_prompt
 
 START = 1_790_000_000.0

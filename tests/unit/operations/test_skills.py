@@ -8,8 +8,8 @@ from wellkept.app import open_app
 from wellkept.app.caller import Scope
 from wellkept.core.errors import NotAllowed
 from wellkept.core.ids import UserId
-from wellkept.curation.consolidate import Plan
-from wellkept.operations import curator, skill_hub, skills
+from wellkept.operations import curator, skills
+from wellkept.skills.curator.consolidate import Plan
 
 TEXT = "---\nname: ship-it\ndescription: Ship a release. Use when asked to release.\n---\n\n# Ship\n"
 
@@ -22,10 +22,10 @@ WRITES = {
     "approve": lambda caller: skills.approve(caller, "0123abcd"),
     "reject": lambda caller: skills.reject(caller, "0123abcd"),
     "trust": lambda caller: skills.trust_project(caller, Path()),
-    "prepare": lambda caller: skill_hub.prepare(caller, "nowhere"),
-    "install": lambda caller: skill_hub.install(caller, None),
-    "prepare update": lambda caller: skill_hub.prepare_update(caller, "ship-it"),
-    "remove": lambda caller: skill_hub.remove(caller, "ship-it"),
+    "prepare": lambda caller: skills.prepare(caller, "nowhere"),
+    "install": lambda caller: skills.install(caller, None),
+    "prepare update": lambda caller: skills.prepare_update(caller, "ship-it"),
+    "remove": lambda caller: skills.remove(caller, "ship-it"),
     "run": curator.run,
     "propose": curator.propose_merges,
     "carry out": lambda caller: curator.carry_out_plan(caller, Plan("0123abcd", (), ())),
@@ -44,7 +44,7 @@ READS = {
     "stats": skills.measure_skills,
     "pending": skills.list_pending,
     "check": skills.check_skills,
-    "audit": skill_hub.audit,
+    "audit": skills.audit,
     "status": curator.report_status,
     "dry run": lambda caller: curator.run(caller, dry_run=True),
     "report": curator.read_report,

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from wellkept.providers.active import retry_delay
 from wellkept.providers.base import LedgerRow, Rejected
-from wellkept.providers.delivery import retry_delay
 from wellkept.providers.writes import FinishedTurn
 from wellkept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
 

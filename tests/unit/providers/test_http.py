@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from wellkept.core.errors import ProviderError
-from wellkept.providers import http as client_module
+from wellkept.providers import remote as client_module
 from wellkept.providers.base import Rejected
-from wellkept.providers.http import BackendMissing, HttpClient, check_url
+from wellkept.providers.remote import BackendMissing, HttpClient, check_url
 
 
 class Server:

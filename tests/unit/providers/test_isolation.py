@@ -15,8 +15,8 @@ from wellkept.providers import running
 from wellkept.providers.base import CommandAnswer, ForgetRequest, StartContext
 from wellkept.providers.child import HOOKS
 from wellkept.providers.hooks import call_hook, close_provider, overrides
+from wellkept.providers.isolation import decode, encode
 from wellkept.providers.loading import PluginPolicy, PluginSource, load
-from wellkept.providers.peer import decode, encode
 from wellkept.providers.plugins import find_commands, run_command
 from wellkept.providers.status import status_of
 from wellkept.testing.provider_contract import eventually

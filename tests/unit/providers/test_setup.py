@@ -16,8 +16,7 @@ from wellkept.providers.base import StartContext
 from wellkept.providers.config import Answers, declared_fields, questions, resolve_answers, save, try_provider
 from wellkept.providers.loading import set_variables
 from wellkept.providers.manager import chosen_names
-from wellkept.providers.manifest import Manifest, missing
-from wellkept.providers.plugins import Found, manifest_of
+from wellkept.providers.plugins import Found, Manifest, manifest_of, missing
 from wellkept.testing.provider_contract import RecordingProvider
 
 

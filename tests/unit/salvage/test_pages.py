@@ -24,8 +24,7 @@ from wellkept.salvage.pages import (
     value_bytes,
     varint,
 )
-from wellkept.salvage.rows import Salvage
-from wellkept.salvage.shapes import describe_shapes
+from wellkept.salvage.rows import Salvage, describe_shapes
 
 
 def encode_varint(value):

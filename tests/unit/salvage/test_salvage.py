@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wellkept.salvage.pages import PageFile
-from wellkept.salvage.rows import Salvage
-from wellkept.salvage.shapes import describe_shapes
+from wellkept.salvage.rows import Salvage, describe_shapes
 from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database, state_migrations
 from wellkept.storage.versions import find_version

@@ -5,10 +5,8 @@ from contextlib import closing
 import apsw
 import pytest
 
-from wellkept.salvage.evidence import gather_evidence, insert_row, key_of
 from wellkept.salvage.pages import PageFile
-from wellkept.salvage.rows import Extent, Row, Salvage
-from wellkept.salvage.shapes import describe_shapes
+from wellkept.salvage.rows import Extent, Row, Salvage, describe_shapes, gather_evidence, insert_row, key_of
 
 SIZE = 512
 SCHEMA = """

@@ -2,8 +2,7 @@
 
 import hashlib
 
-from wellkept.sessions.arguments import search_schema
-from wellkept.sessions.tool import instructions, transcript
+from wellkept.sessions.tool import instructions, search_schema, transcript
 from wellkept.testing.session_store_contract import START, said, session
 
 

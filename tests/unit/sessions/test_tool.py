@@ -14,11 +14,10 @@ from wellkept.core.errors import ModelBusy, StorageError
 from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
 from wellkept.core.tools import ToolContext
-from wellkept.sessions.arguments import search_schema
 from wellkept.sessions.recall import tokens
 from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite.store import SqliteSessionStore
-from wellkept.sessions.tool import MOST_SUMMARIES, session_search
+from wellkept.sessions.tool import MOST_SUMMARIES, search_schema, session_search
 from wellkept.storage.sqlite import open_state
 from wellkept.testing.session_store_contract import Summarised
 

@@ -18,8 +18,8 @@ from wellkept.core.errors import Reason, Refused, Unreadable
 from wellkept.skills.changes import Author, Changed, Patch
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.guard import Danger, Policy, inspect
+from wellkept.skills.hub.fetch import Package, check_package, commit_of, unpack
 from wellkept.skills.hub.hub import Hub, Offer, Prepared, filter_offers
-from wellkept.skills.hub.quarantine import Package, check_package, commit_of, unpack
 from wellkept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
 
 CLEAN = "---\nname: greet\ndescription: Greet people. Use when asked to greet.\n---\n\n# Greet\n\n1. Say hello\n"

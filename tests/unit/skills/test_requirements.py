@@ -4,8 +4,8 @@ import pytest
 
 from wellkept.skills.document import Document, parse
 from wellkept.skills.index import Facts, Skill, fits
+from wellkept.skills.library import Readiness, readiness
 from wellkept.skills.roots import Kind, Root
-from wellkept.skills.view import Readiness, readiness
 
 
 def document(head):

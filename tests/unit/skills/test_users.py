@@ -8,8 +8,8 @@ from wellkept.app import open_app
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import UserId
 from wellkept.core.tools import ToolContext
-from wellkept.curation.curator import Curator
 from wellkept.skills.changes import Author, Changed, Create, Delete, Patch, WriteFile
+from wellkept.skills.curator.curator import Curator
 from wellkept.skills.document import compose
 from wellkept.skills.editor import undo
 from wellkept.skills.library import SkillLibrary

@@ -6,8 +6,7 @@ import apsw
 import pytest
 
 from wellkept.salvage.pages import PageFile
-from wellkept.salvage.rows import Salvage
-from wellkept.salvage.shapes import SCHEMA, Shape, describe_shapes
+from wellkept.salvage.rows import SCHEMA, Salvage, Shape, describe_shapes
 from wellkept.storage.connections import Migration
 from wellkept.storage.versions import (
     build_reference,

@@ -25,7 +25,7 @@ from wellkept.core.errors import KeptError, StorageError, Unreadable
 from wellkept.core.provenance import UNSTATED
 from wellkept.core.text import JSON
 from wellkept.memory.store import FILE_NAMES
-from wellkept.operations import pages
+from wellkept.operations import memory
 
 if TYPE_CHECKING:
     from wellkept.agent.turn import Answer, SavedEntry
@@ -40,6 +40,14 @@ CONNECT = (
 )
 
 
+ContinueFlag = Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest session.")]
+ResumeOption = Annotated[
+    str | None, typer.Option("--resume", help="Continue this session: id, its beginning, or title.")
+]
+ModelOption = Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")]
+ReadsFlag = Annotated[bool, typer.Option("--yes-to-reads", help="Do not ask before read-only tools.")]
+
+
 def register(program: typer.Typer) -> None:
     """Add both commands."""
     program.command("chat")(chat)
@@ -47,13 +55,11 @@ def register(program: typer.Typer) -> None:
 
 
 def chat(
-    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest session.")] = False,
-    resume: Annotated[
-        str | None, typer.Option("--resume", help="Continue this session: id, its beginning, or title.")
-    ] = None,
+    continue_: ContinueFlag = False,
+    resume: ResumeOption = None,
     incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing, remember nothing.")] = False,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
-    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Do not ask before read-only tools.")] = False,
+    model: ModelOption = None,
+    yes_to_reads: ReadsFlag = False,
 ) -> None:
     """Talk with an agent that remembers; /help lists what you can type."""
     from wellkept.agent.workspace import Workspace
@@ -117,9 +123,9 @@ def exchange(slash: "Slash", line: str, *, loaded: str = "", source: "Stated" = 
 def _notices(slash: "Slash", saved: "tuple[SavedEntry, ...]") -> None:
     if slash.screen.notifications == "off":
         return
-    for each in saved:
-        undo = complete_hint(f" (undo: kept memory undo {each.ledger_id})") if each.ledger_id else ""
-        note(f"saved to {each.target}: {each.text}{undo}")
+    for entry in saved:
+        undo = complete_hint(f" (undo: kept memory undo {entry.ledger_id})") if entry.ledger_id else ""
+        note(f"saved to {entry.target}: {entry.text}{undo}")
 
 
 def _greet(caller: "Caller", model: str | None, *, incognito: bool) -> None:
@@ -144,13 +150,13 @@ def _greet(caller: "Caller", model: str | None, *, incognito: bool) -> None:
 
 def _report_pages(caller: "Caller", *, has_model: bool) -> None:
     """Name the unreadable pages, unless building the prompt for a model reports them, and count pending writes."""
-    for page in () if has_model else pages.list_pages(caller):
+    for page in () if has_model else memory.list_pages(caller):
         try:
-            pages.read_page(caller, page)
+            memory.read_page(caller, page)
         except Unreadable as error:
             name = FILE_NAMES.get(page, "the page of the project")
             note(f"kept: continuing without {name}: {error.message}\n  next: {error.remedy}")
-    waiting = len(pages.list_pending(caller))
+    waiting = len(memory.list_pending(caller))
     if waiting:
         note(f"{count_noun(waiting, 'memory write')} pending: /memory pending")
 
@@ -201,14 +207,12 @@ def run(
     prompt: Annotated[
         str | None, typer.Argument(help="The message; - or --stdin reads it from standard input.")
     ] = None,
-    resume: Annotated[
-        str | None, typer.Option("--resume", help="Continue this session: id, its beginning, or title.")
-    ] = None,
-    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest session.")] = False,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
+    resume: ResumeOption = None,
+    continue_: ContinueFlag = False,
+    model: ModelOption = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the prompt from standard input.")] = False,
     incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing.")] = False,
-    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Do not ask before read-only tools.")] = False,
+    yes_to_reads: ReadsFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Answer one message and exit."""
@@ -262,7 +266,7 @@ def _as_json(answer: "Answer") -> dict[str, JSON]:
         "tool_calls": [
             {"name": call.name, "arguments": _arguments(call.arguments), "ok": call.ok} for call in answer.tool_calls
         ],
-        "saved": [{"ledger_id": each.ledger_id, "target": each.target, "text": each.text} for each in answer.saved],
+        "saved": [{"ledger_id": entry.ledger_id, "target": entry.target, "text": entry.text} for entry in answer.saved],
         **{name: value for name, value in unfinished.items() if value},
     }
 

@@ -31,9 +31,7 @@ class Prompt:
             bottom_toolbar=slash.status_line,
             key_bindings=_bindings(slash),
         )
-        self._first_time(when_shown)
 
-    def _first_time(self, when_shown: Callable[[], object]) -> None:
         def on_render(app: Application[str]) -> None:
             app.after_render.remove_handler(on_render)
             when_shown()

@@ -64,7 +64,10 @@ class Talk(Struct):
         except KeyboardInterrupt:
             self.is_pressed_again()
             self.portal.call(self._stop)
-            return self._await_stop(running)
+            try:
+                return running.result()
+            except KeyboardInterrupt:
+                raise Leaving from None
         except SystemExit:  # SIGHUP or SIGTERM: store the turn before the process ends
             self.portal.call(self.agent.interrupt)
             wait([running], timeout=LEAVE_SECONDS)
@@ -74,13 +77,6 @@ class Talk(Struct):
         """Record that Ctrl-C was pressed; return whether it was the second time within `AGAIN_SECONDS`."""
         before, self.interrupted_at = self.interrupted_at, time.monotonic()
         return self.interrupted_at - before < AGAIN_SECONDS
-
-    @staticmethod
-    def _await_stop(running: "Future[Any]") -> Any:
-        try:
-            return running.result()
-        except KeyboardInterrupt:
-            raise Leaving from None
 
     def _stop(self) -> None:
         # runs in the thread of the event loop, which also prints the answer
@@ -208,6 +204,17 @@ def _ask(tool: "Tool", arguments: dict[str, JSON], mode: "Approvals") -> bool:
     return _read_answer()
 
 
+def _read_answer() -> bool:
+    """Wait for the answer; return False if the turn is interrupted meanwhile."""
+    from wellkept.agent.offload import is_cancelled
+
+    with show_typing():
+        while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+            if is_cancelled():
+                return False
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
 def _way_to_allow(tool: "Tool", mode: "Approvals") -> str:
     auto = "" if mode == "auto" else ", or set approvals to auto"
     if tool.schema.toolset == "mcp":
@@ -222,14 +229,3 @@ def _shown(tool: "Tool", arguments: dict[str, JSON]) -> str:
     text = dumps(arguments)
     left_out = f" … {len(text) - MOST_SHOWN:,} characters more" if len(text) > MOST_SHOWN else ""
     return f"{text[:MOST_SHOWN]}{left_out}"
-
-
-def _read_answer() -> bool:
-    """Wait for the answer; return False if the turn is interrupted meanwhile."""
-    from wellkept.agent.offload import is_cancelled
-
-    with show_typing():
-        while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
-            if is_cancelled():
-                return False
-        return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -5,11 +5,13 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from wellkept.cli.terminal import complete_hint, indent_lines, note, put, say
+from wellkept.core.errors import StorageError
 from wellkept.core.events import (
     Compacted,
     Event,
@@ -22,12 +24,16 @@ from wellkept.core.events import (
 )
 from wellkept.core.messages import Usage
 from wellkept.core.text import printable
+from wellkept.operations import memory
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.live import Live
     from rich.segment import Segment
 
+    from wellkept.agent.agent import Agent
+    from wellkept.app import Caller
+    from wellkept.memory.page import Target
 
 ARGUMENT_CHARS = 80
 
@@ -61,7 +67,12 @@ class StreamingMarkdown:
         self._block += text.replace("\r", "")
         while (end := self._block.find("\n", self._read)) >= 0:
             line, self._read = self._block[self._read : end], end + 1
-            if self._is_end(line):
+            fence = _FENCE.match(line)
+            if fence is not None and not self._fence:
+                self._fence = line
+            elif fence is not None and _closes(fence, self._fence):
+                self._fence = ""
+            if not self._fence and not line.strip() and bool(self._block[: self._read].strip()):
                 self._leave(self._block[: self._read])
                 self._block, self._read = self._block[self._read :], 0
         if self._block.strip():
@@ -72,21 +83,14 @@ class StreamingMarkdown:
         self._leave(self._block)
         self._block, self._read, self._fence, self._follows = "", 0, "", False
 
-    def _is_end(self, line: str) -> bool:
-        """Whether the block ends with this line: it is blank and outside of code."""
-        fence = _FENCE.match(line)
-        if fence is not None and not self._fence:
-            self._fence = line
-        elif fence is not None and _closes(fence, self._fence):
-            self._fence = ""
-        return not self._fence and not line.strip() and bool(self._block[: self._read].strip())
-
     def _shown(self) -> "Live":
         """Return the area of the screen that shows the current block."""
         if self._live is None:
+            from rich.console import Console
             from rich.live import Live
 
-            console = _console()
+            # keep the last column free: a ^C echoed there would start a line that is never cleared
+            console = Console(width=max(_LEAST_COLUMNS, shutil.get_terminal_size().columns - 1))
             if self._follows:
                 console.print()
             self._live = Live(console=console, refresh_per_second=10, transient=True, vertical_overflow="crop")
@@ -106,13 +110,6 @@ class StreamingMarkdown:
 def _closes(fence: re.Match[str], opening: str) -> bool:
     opened = _FENCE.match(opening)
     return opened is not None and fence[1].startswith(opened[1]) and not fence[2].strip()
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    # keep the last column free: a ^C echoed there would start a line that is never cleared
-    return Console(width=max(_LEAST_COLUMNS, shutil.get_terminal_size().columns - 1))
 
 
 class _Whole(Struct, frozen=True):
@@ -200,7 +197,9 @@ class Screen(Struct):
             case TextStreamed(text):
                 self._stream(text)
             case ModelCalled():
-                self._count(event)
+                self.usage += event.usage
+                cost = self.cost_of(event.model, event.usage) if self.cost_of is not None else None
+                self.cost += cost or 0.0
             case ToolFinished():
                 self._tools.append((event.name, event.answer))
                 self._tell(event)
@@ -217,11 +216,6 @@ class Screen(Struct):
             self._warned = line
         if line:
             self._line(line)
-
-    def _count(self, event: ModelCalled) -> None:
-        self.usage += event.usage
-        cost = self.cost_of(event.model, event.usage) if self.cost_of is not None else None
-        self.cost += cost or 0.0
 
     def begin(self) -> None:
         """Begin a turn; `tool_answers` returns those of this turn only."""
@@ -297,3 +291,32 @@ def _error_in(answer: str) -> str:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= ARGUMENT_CHARS else line[: ARGUMENT_CHARS - 1] + "…"
+
+
+def status_line(caller: "Caller", agent: "Agent", screen: "Screen") -> str:
+    """Return the line under the prompt: model, tokens, cache share, cost, fill of memory."""
+    usage, model = screen.usage, agent.parts.model
+    share = f", {usage.cache_read_tokens * 100 // usage.prompt_tokens} % from cache" if usage.prompt_tokens else ""
+    tokens = f"{usage.prompt_tokens + usage.output_tokens:,} tokens{share}"
+    cost = [f"${screen.cost:.4f}"] if screen.cost else []
+    fill = ", ".join(f"{page.value} {_describe_fill(caller, page)}" for page in memory.list_pages(caller))
+    return wrap_parts([model.name if model is not None else "none", tokens, *cost, fill], get_terminal_size().columns)
+
+
+def _describe_fill(caller: "Caller", target: "Target") -> str:
+    try:
+        return f"{memory.read_page(caller, target).percent} %"
+    except StorageError:  # the line is drawn after every key; the commands report what is wrong with the page
+        return "unreadable"
+
+
+def wrap_parts(parts: list[str], columns: int) -> str:
+    """Return the parts next to each other, on as many lines as the terminal needs."""
+    lines = [f" {parts[0]} "]
+    for part in parts[1:]:
+        longer = f"{lines[-1]}· {part} "
+        if len(longer) <= columns:
+            lines[-1] = longer
+        else:
+            lines.append(f" {part} ")
+    return "\n".join(lines)

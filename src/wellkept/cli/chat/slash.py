@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from wellkept.cli.chat.loop import Talk
-from wellkept.cli.chat.screen import Screen
-from wellkept.cli.chat.status_line import status_line
+from wellkept.cli.chat.screen import Screen, status_line
 from wellkept.cli.commands.memory import show_page
 from wellkept.cli.terminal import indent_lines, note, say
 from wellkept.core.errors import UsageError
-from wellkept.operations.pages import PageViews
+from wellkept.operations.memory import PageViews
 from wellkept.operations.slash_commands import (
     Call,
     LoadedSkill,
@@ -91,7 +90,12 @@ class Slash(Struct):
                 if result:
                     say(result)
             case PageViews():
-                _show_pages(result)
+                for view in result.views:
+                    show_page(view, result.masked.get(view.target, ()))
+                    if view.error is not None:
+                        note(f"kept: {view.error.message}\n  next: {view.error.remedy}")
+                if result.waiting:
+                    say(f"{result.waiting} waiting: /memory pending")
             case _:
                 _show_list(result)
 
@@ -108,15 +112,6 @@ class Slash(Struct):
             exchange(self, line, loaded=skill.text)
         else:
             say(skill)
-
-
-def _show_pages(found: PageViews) -> None:
-    for view in found.views:
-        show_page(view, found.masked.get(view.target, ()))
-        if view.error is not None:
-            note(f"kept: {view.error.message}\n  next: {view.error.remedy}")
-    if found.waiting:
-        say(f"{found.waiting} waiting: /memory pending")
 
 
 def _show_list(found: "SkillList | SearchAnswer") -> None:

@@ -16,11 +16,11 @@ from wellkept.cli.terminal import (
     ask,
     confirm,
     count_noun,
+    expect,
     fail,
     note,
     open_caller,
     print_json,
-    refuse,
     say,
 )
 from wellkept.core.errors import Refused, UsageError
@@ -82,8 +82,7 @@ def backup(
 
 
 def _show_made(made: "BackupReport | Refused | None", *, verified: bool, as_json: bool) -> None:
-    if isinstance(made, Refused):
-        refuse(made, as_json=as_json)
+    made = expect(made, as_json=as_json)
     if made is None:
         print_json({"success": True, "file": None}) if as_json else say("no backup is due")
     elif as_json:
@@ -113,9 +112,9 @@ def show_backup(made: "BackupReport") -> None:
     told = [count_noun(made.parts[name], noun) for name, noun in nouns.items() if made.parts.get(name)]
     size = f"{count_noun(made.files, 'file')}, {_show_bytes(made.content_bytes)}"
     say(f"{', '.join(told) or 'nothing stored yet'}; {size}")
-    for one in made.left_out:
-        if not one.is_needless:
-            note(f"left out: {one.what} ({one.why})")
+    for omission in made.left_out:
+        if not omission.is_needless:
+            note(f"left out: {omission.what} ({omission.why})")
     for name in made.redacted:
         note(f"without its keys: {name}")
     for problem in made.problems:
@@ -146,13 +145,12 @@ def restore(
     with open_caller() as caller:
         passphrase = read_passphrase(passphrase_env) if backups.needs_passphrase(file) else None
         if verify:
-            found = backups.verify_backup(caller, file, passphrase=passphrase)
-            _show_verified(found, as_json=as_json)
+            report = backups.verify_backup(caller, file, passphrase=passphrase)
+            _show_verified(report, as_json=as_json)
             return
         options = restores.RestoreOptions(settings, include_forgotten)
-        with restores.open_restore(caller, file, options, passphrase=passphrase) as opened:
-            if isinstance(opened, Refused):
-                refuse(opened, as_json=as_json)
+        with restores.open_restore(caller, file, options, passphrase=passphrase) as prepared:
+            opened = expect(prepared, as_json=as_json)
             assert opened.preview is not None
             if not as_json or dry_run:
                 _show_restore(opened.preview, as_json=as_json)
@@ -164,8 +162,7 @@ def restore(
 
 
 def _show_done(done: "RestoreReport | Refused", *, as_json: bool) -> None:
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
+    done = expect(done, as_json=as_json)
     if as_json:
         print_json({"success": True, **done.as_json()})
     elif done.changes_nothing:
@@ -209,10 +206,10 @@ def _show_restore(report: "RestoreReport", *, as_json: bool) -> None:
 def read_passphrase(variable: str | None, *, twice: bool = False) -> str:
     """Return the passphrase from an environment variable, or ask for it; never from the command line."""
     if variable is not None:
-        found = os.environ.get(variable)
-        if not found:
+        passphrase = os.environ.get(variable)
+        if not passphrase:
             raise UsageError(f"the environment variable {variable!r} is not set", "set it to the passphrase")
-        return found
+        return passphrase
     if not sys.stdin.isatty():
         fail("there is no terminal to ask for the passphrase", "give --passphrase-env NAME", code=2)
     first = ask("passphrase", hidden=True)

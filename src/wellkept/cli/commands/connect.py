@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept import importing
+from wellkept import imports
 from wellkept.app import Caller
 from wellkept.cli.commands.imports import show_report
 from wellkept.cli.terminal import (
@@ -25,6 +25,7 @@ from wellkept.cli.terminal import (
     print_json,
     refuse,
     say,
+    show_json,
 )
 from wellkept.connect import connect as connections
 from wellkept.connect import status as connection_status
@@ -35,8 +36,8 @@ from wellkept.core.text import JSON
 if TYPE_CHECKING:
     from wellkept.connect.connect import ConnectOptions, ConnectPlan
     from wellkept.connect.status import ClientStatus
-    from wellkept.importing.report import ImportReport
-    from wellkept.importing.sources import FoundSource
+    from wellkept.imports.run import ImportReport
+    from wellkept.imports.sources import FoundSource
 
 _ACTIONS = ("status", "pause", "resume")
 
@@ -145,9 +146,7 @@ def disconnect(
             plan = connections.disconnect(caller, names, project=place)
     if isinstance(plan, Refused):
         _refuse(plan, as_json=as_json, code=2)
-    if as_json:
-        print_json({**plan.as_json(), "dry_run": dry_run})
-        return
+    show_json({**plan.as_json(), "dry_run": dry_run}, as_json=as_json)
     if not plan.clients:
         say("nothing was connected")
     _show(plan, done=not dry_run)
@@ -160,17 +159,17 @@ def _options(*, project: bool, recall: str | None, capture: bool | None, as_json
             as_json=as_json,
             code=2,
         )
-    mode: Recall | None = next((one for one in get_args(Recall) if one == recall), None)
+    mode: Recall | None = next((choice for choice in get_args(Recall) if choice == recall), None)
     place = connections.project_of(Path.cwd()) if project else None
     return connections.ConnectOptions(place, mode, capture)
 
 
 def _find(caller: Caller, *, as_json: bool) -> list[str]:
     """Return the clients that are installed; exit when there is none."""
-    found = connections.find_clients(caller)
-    names = [one.client.name for one in found if one.is_installed]
+    clients = connections.find_clients(caller)
+    names = [client.client.name for client in clients if client.is_installed]
     if not names:
-        looked = "; ".join(f"{one.client.name}: {', '.join(one.looked)}" for one in found)
+        looked = "; ".join(f"{client.client.name}: {', '.join(client.looked)}" for client in clients)
         _refuse(
             Refused(Reason.NO_MATCH, f"no client was found; looked for {looked}", "name one: kept connect CLIENT"),
             as_json=as_json,
@@ -204,9 +203,9 @@ def _write(
     if how.as_json:
         print_json({**plan.as_json(), "dry_run": how.dry_run, **past})
         return
-    for one in plan.clients:
-        if one.next_step and one.is_changed and not how.dry_run:
-            note(f"{one.connection.client}: {one.next_step}")
+    for client in plan.clients:
+        if client.next_step and client.is_changed and not how.dry_run:
+            note(f"{client.connection.client}: {client.next_step}")
 
 
 def _write_files(
@@ -232,18 +231,23 @@ class _History(Struct, frozen=True):
 
     def offer(self, caller: Caller, plan: "ConnectPlan", *, as_json: bool) -> dict[str, JSON]:
         """Import them if the person wants that; else say how. Return what was found and the reports."""
-        names = [one.connection.client for one in plan.clients if one.is_changed or self.wanted]
-        found = connections.find_history(caller, names) if self.wanted is not False else []
-        reports = [report for one in found if self._is_wanted(one, as_json=as_json) for report in _import(caller, one)]
+        names = [client.connection.client for client in plan.clients if client.is_changed or self.wanted]
+        history = connections.find_history(caller, names) if self.wanted is not False else []
+        reports = [
+            report
+            for source in history
+            if self._is_wanted(source, as_json=as_json)
+            for report in _import(caller, source)
+        ]
         if not as_json:
             for report in reports:
                 show_report(report)
         imported = {report.source for report in reports}
-        for one in found:
-            if one.source not in imported and not as_json:
-                note(f"{one.source}: {_count(one)} from before can be imported: kept import {one.source}")
+        for source in history:
+            if source.source not in imported and not as_json:
+                note(f"{source.source}: {_count(source)} from before can be imported: kept import {source.source}")
         return {
-            "history": [one.as_json() for one in found],
+            "history": [source.as_json() for source in history],
             "imported": [report.as_json() for report in reports],
         }
 
@@ -263,7 +267,7 @@ def _count(found: "FoundSource") -> str:
 
 
 def _import(caller: Caller, found: "FoundSource") -> "list[ImportReport]":
-    report = importing.run.run_import(caller, found)
+    report = imports.run.run_import(caller, found)
     if isinstance(report, Refused):
         note(f"{found.source}: {report.error}")
         return []
@@ -275,7 +279,7 @@ def _explain(caller: Caller, plan: "ConnectPlan", options: "ConnectOptions") -> 
     settings = caller.app.settings.connect
     recall = options.recall or settings.recall
     stores = settings.capture if options.capture is None else options.capture
-    has_hooks = connections.any_sends_events([one.connection.client for one in plan.clients])
+    has_hooks = connections.any_sends_events([client.connection.client for client in plan.clients])
     stored = (
         f"What you and these agents say, and their tool calls and results, is stored in {caller.app.home.path} "
         "on this machine; credentials are redacted, and <private>…</private> is left out."
@@ -310,10 +314,10 @@ _DONE = {"create": "wrote", "change": "changed", "remove": "removed", "none": "u
 def _show(plan: "ConnectPlan", *, done: bool, to_stderr: bool = False) -> None:
     """Print each file with what happens to it; before it is changed, with the lines that change."""
     put = note if to_stderr else say
-    for one in plan.clients:
-        where = f" (project {one.connection.project})" if one.connection.project else ""
-        put(f"{one.connection.client}{where}")
-        for change in one.changes:
+    for client in plan.clients:
+        where = f" (project {client.connection.project})" if client.connection.project else ""
+        put(f"{client.connection.client}{where}")
+        for change in client.changes:
             put(f"  {_DONE[change.action] if done else change.action:<9} {change.path}")
             # a new file is shown by --print
             for line in change.diff() if not done and change.action == "change" else ():
@@ -364,12 +368,12 @@ def _show_status(caller: Caller, *, as_json: bool) -> None:
         say("paused: connected agents are given nothing, and nothing of theirs is stored")
     if status.note:
         say(status.note)
-    for one in status.clients:
-        say(f"{one.client:<15} {_describe(one)}")
-        for error in one.errors:
+    for client in status.clients:
+        say(f"{client.client:<15} {_describe(client)}")
+        for error in client.errors:
             say(f"{'':<15} error: {on_one_line(error)}")
-        if one.next_step:
-            say(f"{'':<15} next: {complete_hint(one.next_step)}")
+        if client.next_step:
+            say(f"{'':<15} next: {complete_hint(client.next_step)}")
 
 
 def _describe(one: "ClientStatus") -> str:

@@ -15,23 +15,24 @@ from wellkept.cli.terminal import (
     JsonFlag,
     complete_hint,
     count_noun,
+    expect,
     note,
     open_caller,
     print_json,
     print_json_line,
     read_input,
-    refuse,
     say,
+    show_json,
 )
 from wellkept.core.clock import from_epoch
-from wellkept.core.errors import Refused, UsageError
+from wellkept.core.errors import UsageError
 from wellkept.core.ids import SessionId
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import JSON
 from wellkept.core.tools import ToolSchema
 
 if TYPE_CHECKING:
-    from wellkept.operations.evaluation import Evaluation, Figures
+    from wellkept.operations.evaluation import Evaluation
     from wellkept.security.scan import Finding, Verdict
 
 
@@ -82,13 +83,9 @@ def evaluate(
 ) -> None:
     """Measure the search with questions from your own history; nothing leaves the machine."""
     with open_caller() as caller:
-        done = operations.evaluation.evaluate(caller, compare=compare, cases=cases)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
-    if as_json:
-        print_json(done.as_json())
-    else:
-        _show_evaluation(done)
+        done = expect(operations.evaluation.evaluate(caller, compare=compare, cases=cases), as_json=as_json)
+    show_json(done, as_json=as_json)
+    _show_evaluation(done)
 
 
 def _show_evaluation(done: "Evaluation") -> None:
@@ -96,7 +93,10 @@ def _show_evaluation(done: "Evaluation") -> None:
     _show_figures("current settings", done.current.as_json())
     if done.compared is not None:
         _show_figures(done.compared_with or "", done.compared.as_json())
-        _show_difference(done.current, done.compared)
+        pairs = [(one.rank, done.compared.outcomes[key].rank) for key, one in done.current.outcomes.items()]
+        gained = sum(other == 1 != own for own, other in pairs)
+        lost = sum(own == 1 != other for own, other in pairs)
+        say(f"with it: {gained} questions gain the first place, {lost} lose it")
     if done.last is not None:
         _show_figures(f"last run, {from_epoch(done.last.when).astimezone():%Y-%m-%d %H:%M}", done.last.figures)
         say(
@@ -119,13 +119,6 @@ def _show_figures(title: str, figures: Mapping[str, Any]) -> None:
         say(f"  {said:<32} {counts['abstained']:>4,} of {counts['cases']:,}")
     latency = figures["latency_ms"]
     say(f"  {'latency':<32} {latency['median']:>6.1f} ms median, {latency['p95']:.1f} ms p95")
-
-
-def _show_difference(current: "Figures", compared: "Figures") -> None:
-    pairs = [(one.rank, compared.outcomes[key].rank) for key, one in current.outcomes.items()]
-    gained = sum(other == 1 != own for own, other in pairs)
-    lost = sum(own == 1 != other for own, other in pairs)
-    say(f"with it: {gained} questions gain the first place, {lost} lose it")
 
 
 _UNREADABLE_LINE = 2
@@ -214,8 +207,8 @@ def _finding(finding: "Finding") -> dict[str, JSON]:
 
 def _line(verdict: "Verdict") -> str:
     """Return the verdict as one line: the word, then each rule with what it found."""
-    found = [f"{item.rule}{f' ({item.detail})' if item.detail else ''}" for item in verdict.findings]
-    return f"{verdict.verdict}: {'; '.join(found)}" if found else verdict.verdict
+    rules = [f"{item.rule}{f' ({item.detail})' if item.detail else ''}" for item in verdict.findings]
+    return f"{verdict.verdict}: {'; '.join(rules)}" if rules else verdict.verdict
 
 
 def tool(
@@ -230,21 +223,17 @@ def tool(
             _list(operations.tools.list_tools(caller), as_json=as_json)
             return
         chosen = replace(caller, session_id=SessionId(session) if session else None)
-        answer = operations.tools.run_tool(chosen, name, _parse(name, read_input() if arguments == "-" else arguments))
+        example = f'write them like: kept tool {name} \'{{"key": "value"}}\''
+        try:
+            given = json.loads(read_input() if arguments == "-" else arguments)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"the arguments are not JSON: {error}", example) from None
+        if not isinstance(given, dict):
+            raise UsageError("the arguments must be a JSON object", example)
+        answer = operations.tools.run_tool(chosen, name, given)
         print_json(answer)
     if answer.get("success") is False or (answer.get("error") and "success" not in answer):
         raise typer.Exit(1)
-
-
-def _parse(name: str, text: str) -> dict[str, JSON]:
-    example = f'write them like: kept tool {name} \'{{"key": "value"}}\''
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the arguments are not JSON: {error}", example) from None
-    if not isinstance(given, dict):
-        raise UsageError("the arguments must be a JSON object", example)
-    return given
 
 
 def _list(schemas: Sequence[ToolSchema], *, as_json: bool) -> None:
@@ -257,8 +246,8 @@ def _list(schemas: Sequence[ToolSchema], *, as_json: bool) -> None:
             ]
         )
         return
-    for one in schemas:
-        say(f"{one.name}  [{one.toolset}]  {one.description.splitlines()[0]}")
+    for schema in schemas:
+        say(f"{schema.name}  [{schema.toolset}]  {schema.description.splitlines()[0]}")
 
 
 def usage(
@@ -269,26 +258,24 @@ def usage(
 ) -> None:
     """Show tokens sent, cached and received, and the cost."""
     with open_caller() as caller:
-        report = operations.usage.report_usage(caller, by=by, days=days, session=session)
-    if as_json:
-        print_json(report.as_json())
-        return
+        report = operations.models.report_usage(caller, by=by, days=days, session=session)
+    show_json(report, as_json=as_json)
     if report.total is None:
         note("no model calls yet")
         return
     say(f"{by:<24} {'calls':>7} {'uncached':>12} {'from cache':>12} {'to cache':>12} {'output':>12}  share  cost")
-    for one in [*report.rows, report.total]:
-        spent = one.usage
-        cost = "-" if one.cost is None else f"{one.cost:.4f}"
+    for row in [*report.rows, report.total]:
+        spent = row.usage
+        cost = "-" if row.cost is None else f"{row.cost:.4f}"
         say(
-            f"{one.key:<24} {one.calls:>7,} {spent.input_tokens:>12,} {spent.cache_read_tokens:>12,} "
-            f"{spent.cache_write_tokens:>12,} {spent.output_tokens:>12,}  {one.cache_share:>4.0%}  {cost}"
+            f"{row.key:<24} {row.calls:>7,} {spent.input_tokens:>12,} {spent.cache_read_tokens:>12,} "
+            f"{spent.cache_write_tokens:>12,} {spent.output_tokens:>12,}  {row.cache_share:>4.0%}  {cost}"
         )
 
 
 def version(as_json: JsonFlag = False) -> None:
     """Print the version."""
-    if as_json:
-        print_json({"kept": __version__, "python": platform.python_version(), "system": platform.platform()})
-    else:
-        say(f"kept {__version__} (Python {platform.python_version()})")
+    show_json(
+        {"kept": __version__, "python": platform.python_version(), "system": platform.platform()}, as_json=as_json
+    )
+    say(f"kept {__version__} (Python {platform.python_version()})")

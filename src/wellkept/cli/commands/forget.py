@@ -11,6 +11,7 @@ from wellkept.cli.terminal import (
     YesFlag,
     confirm,
     count_noun,
+    expect,
     fail,
     note,
     open_caller,
@@ -46,7 +47,7 @@ def forget(
 
     --query also covers pages, skills and their versions, facts of providers, logs and copies of the database.
     """
-    if sum(one is not None for one in (session, query, source, origin, user)) != 1:
+    if sum(option is not None for option in (session, query, source, origin, user)) != 1:
         next_step = "give one of --session ID, --query WORDS, --source CLIENT, --origin SOURCE, --user NAME"
         refuse(Refused(Reason.INVALID, "nothing to forget was named", next_step), as_json=as_json, code=2)
     if project is not None and source is None:
@@ -69,8 +70,7 @@ def ask_and_forget(
     caller: Caller, proposal: "ForgetProposal | Refused", *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Show a proposal, ask, carry it out and show the report."""
-    if isinstance(proposal, Refused):
-        refuse(proposal, as_json=as_json, code=2)
+    proposal = expect(proposal, as_json=as_json, code=2)
     if not as_json or dry_run:
         _show_proposal(proposal, as_json=as_json)
     if dry_run:

@@ -1,4 +1,4 @@
-"""`kept import`: find, preview, import, watch and undo what other programs have on this machine."""
+"""`kept import`: conversations of other agents; `kept claw`: the move from OpenClaw, and the cleanup after it."""
 
 import time
 from pathlib import Path
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from wellkept import importing
+from wellkept import imports
 from wellkept.cli.terminal import (
     JsonFlag,
     YesFlag,
     confirm,
     count_noun,
+    expect,
     fail,
     moment,
     note,
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wellkept.app import Caller
-    from wellkept.importers.import_record import ImportRun
-    from wellkept.importing.report import ImportReport
-    from wellkept.importing.sources import FoundSource, ImportChoices
-    from wellkept.importing.undo import UndoneImport
+    from wellkept.imports.openclaw import Cleanup
+    from wellkept.imports.run import ImportReport
+    from wellkept.imports.sources import FoundSource, ImportChoices
+    from wellkept.imports.undo import UndoneImport
 
 _WATCH_SECONDS = 1.0
 _PARTIAL = 3
@@ -43,14 +44,18 @@ _LIST, _UNDO = "list", "undo"
 
 
 def register(program: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command and the group."""
     program.command("import")(import_)
+    group = typer.Typer(no_args_is_help=True, help="Move from OpenClaw to kept.")
+    group.command("migrate")(migrate)
+    group.command("cleanup")(clean_up)
+    program.add_typer(group, name="claw")
 
 
 def _complete(incomplete: str) -> list[str]:
-    from wellkept.importers.port import SOURCES
+    from wellkept.formats.port import SOURCES
 
-    return [name for name in (*SOURCES, importing.sources.ALL, _LIST, _UNDO) if name.startswith(incomplete)]
+    return [name for name in (*SOURCES, imports.sources.ALL, _LIST, _UNDO) if name.startswith(incomplete)]
 
 
 def import_(  # the options of a command
@@ -91,7 +96,7 @@ def import_(  # the options of a command
     output, injected memory, other machine-written text, and `<private>…</private>` are left out.
     `kept import undo ID` undoes an import.
     """
-    from wellkept.importing.sources import ImportChoices
+    from wellkept.imports.sources import ImportChoices
 
     given = {
         "preset": preset,
@@ -131,7 +136,7 @@ class Wanted(Struct, frozen=True):
 
 def import_sources(caller: "Caller", wanted: Wanted) -> None:
     """Find, preview, ask, import and report; without a source, list what was found."""
-    everything = importing.sources.ALL
+    everything = imports.sources.ALL
     if wanted.source is None and wanted.place is not None:
         unnamed = Refused(Reason.INVALID, "--source needs the name of a program", "kept import codex --source PATH")
         refuse(unnamed, as_json=wanted.as_json, code=2)
@@ -139,23 +144,23 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
         caller.app.preview_only()
     start = moment(wanted.since, now=time.time()) if wanted.since is not None else 0.0
     name = wanted.source or everything
-    found = importing.sources.find_sources(
+    sources = imports.sources.find_sources(
         caller, name, wanted.place, since=start, options=wanted.options, choices=wanted.choices
     )
-    if isinstance(found, Refused):
-        refuse(found, as_json=wanted.as_json, code=1 if found.reason is Reason.NO_MATCH else 2)
+    if isinstance(sources, Refused):
+        refuse(sources, as_json=wanted.as_json, code=1 if sources.reason is Reason.NO_MATCH else 2)
     if wanted.source is None and not wanted.watch:
-        _list_sources(found.sources, as_json=wanted.as_json)
+        _list_sources(sources.sources, as_json=wanted.as_json)
         return
-    chosen = [one for one in found.sources if not one.is_empty]
+    chosen = [source for source in sources.sources if not source.is_empty]
     if not chosen and not wanted.watch:
-        _refuse_empty(found.sources, as_json=wanted.as_json)
-    reports = [_import(caller, one, wanted) for one in chosen]
+        _refuse_empty(sources.sources, as_json=wanted.as_json)
+    reports = [_import(caller, source, wanted) for source in chosen]
     if wanted.as_json:
         values = [report.as_json() for report in reports]
         print_json(values[0] if len(values) == 1 and wanted.source != everything else values)
     if wanted.watch and not wanted.dry_run:
-        _watch(caller, [one.source for one in found.sources], wanted.place)
+        _watch(caller, [one.source for one in sources.sources], wanted.place)
     _end(reports)
 
 
@@ -176,17 +181,21 @@ def _list_sources(sources: "Sequence[FoundSource]", *, as_json: bool) -> None:
         print_json([one.as_json() for one in sources])
         return
     say(f"{'source':<12} {'transcripts':>11} {'new':>7} {'MB':>9} {'memory':>7} {'new':>5} {'skills':>7}  place")
-    for one in sources:
-        size = f"{one.total_bytes / 1e6:,.1f}"
-        places = ", ".join(str(place) for place in one.places)
-        memory = f"{one.memory_files:>7,} {one.new_memory_files:>5,} {one.skills:>7,}"
-        say(printable(f"{one.source:<12} {len(one.transcripts):>11,} {one.new:>7,} {size:>9} {memory}  {places}"))
+    for source in sources:
+        size = f"{source.total_bytes / 1e6:,.1f}"
+        places = ", ".join(str(place) for place in source.places)
+        memory = f"{source.memory_files:>7,} {source.new_memory_files:>5,} {source.skills:>7,}"
+        say(
+            printable(
+                f"{source.source:<12} {len(source.transcripts):>11,} {source.new:>7,} {size:>9} {memory}  {places}"
+            )
+        )
     if any(one.new or one.new_memory_files for one in sources):
         note("preview: kept import NAME --dry-run; store all: kept import all")
 
 
 def _refuse_empty(sources: "Sequence[FoundSource]", *, as_json: bool) -> None:
-    looked = ", ".join(str(place) for one in sources for place in one.places)
+    looked = ", ".join(str(place) for source in sources for place in source.places)
     remedy = "give the place with --source"
     refuse(Refused(Reason.NO_MATCH, f"nothing to import was found in {looked}", remedy), as_json=as_json, code=1)
 
@@ -194,7 +203,7 @@ def _refuse_empty(sources: "Sequence[FoundSource]", *, as_json: bool) -> None:
 def _import(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportReport":
     yes = wanted.yes or wanted.watch
     if wanted.dry_run or not yes:
-        preview = importing.run.preview_import(caller, found, wanted.choices)
+        preview = imports.run.preview_import(caller, found, wanted.choices)
         if not wanted.as_json:
             show_report(preview)
         if wanted.dry_run:
@@ -205,13 +214,7 @@ def _import(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportRe
             return preview
         if not confirm(f"import this from {found.source}?", yes=yes):
             fail("nothing was imported")
-    return _apply(caller, found, wanted)
-
-
-def _apply(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportReport":
-    report = importing.run.run_import(caller, found, wanted.choices)
-    if isinstance(report, Refused):
-        refuse(report, as_json=wanted.as_json)
+    report = expect(imports.run.run_import(caller, found, wanted.choices), as_json=wanted.as_json)
     if not wanted.as_json:
         show_report(report)
     return report
@@ -247,52 +250,39 @@ def _show_pairs(name: str, pairs: "Sequence[tuple[str, str]]") -> None:
 
 
 def _list_imports(caller: "Caller", *, as_json: bool) -> None:
-    found = importing.undo.list_imports(caller)
+    listed = imports.undo.list_imports(caller)
     if as_json:
-        print_json(found.as_json())
+        print_json(listed.as_json())
         return
-    if not found.runs:
+    if not listed.runs:
         say("no imports")
         return
-    for run in found.runs:
-        say(printable(_describe_run(run)))
-
-
-def _describe_run(run: "ImportRun") -> str:
-    state = "undone" if run.undone is not None else "" if run.finished is not None else "interrupted"
-    parts = [f"{run.id}  {from_epoch(run.started):%Y-%m-%d %H:%M}  {run.source:<12}"]
-    sessions, entries = run.counts.get("sessions"), run.counts.get("entries")
-    if isinstance(sessions, dict) and isinstance(entries, dict):
-        parts.append(
-            f"{sessions['new']:,} new conversations, {sessions['updated']:,} updated, {entries['added']:,} entries"
-        )
-    return "  ".join([*parts, state]).rstrip()
+    for run in listed.runs:
+        state = "undone" if run.undone is not None else "" if run.finished is not None else "interrupted"
+        parts = [f"{run.id}  {from_epoch(run.started):%Y-%m-%d %H:%M}  {run.source:<12}"]
+        sessions, entries = run.counts.get("sessions"), run.counts.get("entries")
+        if isinstance(sessions, dict) and isinstance(entries, dict):
+            parts.append(
+                f"{sessions['new']:,} new conversations, {sessions['updated']:,} updated, {entries['added']:,} entries"
+            )
+        say(printable("  ".join([*parts, state]).rstrip()))
 
 
 def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     if import_id is None:
         refuse(Refused(Reason.INVALID, "no import named", "`kept import list` shows the ids"), as_json=as_json, code=2)
-    preview = importing.undo.undo_import(caller, import_id, is_preview=True)
-    if isinstance(preview, Refused):
-        refuse(preview, as_json=as_json)
+    preview = expect(imports.undo.undo_import(caller, import_id, is_preview=True), as_json=as_json)
     if not as_json:
         _show_undo(preview)
     done = preview
     if not dry_run:
         if not confirm("undo all of this?", yes=yes):
             fail("nothing was changed")
-        done = _carry_out_undo(caller, import_id, as_json=as_json)
+        done = expect(imports.undo.undo_import(caller, import_id), as_json=as_json)
+        if not as_json:
+            _show_undo(done)
     if as_json:
         print_json(done.as_json())
-
-
-def _carry_out_undo(caller: "Caller", import_id: str, *, as_json: bool) -> "UndoneImport":
-    done = importing.undo.undo_import(caller, import_id)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
-    if not as_json:
-        _show_undo(done)
-    return done
 
 
 def _show_undo(result: "UndoneImport") -> None:
@@ -307,9 +297,86 @@ def _show_undo(result: "UndoneImport") -> None:
 
 def _watch(caller: "Caller", names: list[str], place: Path | None) -> None:
     """Follow the transcripts until the person stops it."""
-    watch = importing.run.Watch(caller, names, place)
+    watch = imports.run.Watch(caller, names, place)
     note(f"watching {', '.join(names)}; stop with Ctrl-C")
     while True:
         for client, path, added in watch.step():
             say(printable(f"{client}: {count_noun(added, 'message')} from {path}"))
         time.sleep(_WATCH_SECONDS)
+
+
+SourceOption = Annotated[
+    Path | None, typer.Option("--source", help="The folder of OpenClaw, instead of ~/.openclaw and its former names.")
+]
+
+
+def migrate(
+    place: SourceOption = None,
+    preset: Annotated[
+        str, typer.Option("--preset", help="user-data (memory, notes, skills, conversations, SOUL/AGENTS) or full.")
+    ] = "full",
+    skill_conflict: Annotated[
+        str, typer.Option("--skill-conflict", help="A skill whose name is taken: skip, overwrite or rename.")
+    ] = "skip",
+    workspace_target: Annotated[
+        str | None, typer.Option("--workspace-target", help="The folder that gets AGENTS.md.")
+    ] = None,
+    migrate_secrets: Annotated[
+        bool, typer.Option("--migrate-secrets", help="Also take the API keys that kept can use.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be stored.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what was changed here and in OpenClaw.")
+    ] = False,
+    no_backup: Annotated[bool, typer.Option("--no-backup", help="Do not back up the home first.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import everything from OpenClaw; same as `kept import openclaw`."""
+    from wellkept.imports.sources import ImportChoices
+
+    options = {"preset": preset}
+    if workspace_target is not None:
+        options["workspace-target"] = workspace_target
+    if migrate_secrets:
+        options["migrate-secrets"] = "yes"
+    choices = ImportChoices(overwrite=overwrite, skill_conflict=skill_conflict, with_backup=not no_backup)
+    with open_caller() as caller:
+        wanted = Wanted("openclaw", place, None, options, choices, dry_run=dry_run, yes=yes, as_json=as_json)
+        import_sources(caller, wanted)
+
+
+def clean_up(
+    place: SourceOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be renamed.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Rename the folders of OpenClaw, so that nothing uses them any more; renaming them back undoes that."""
+    with open_caller() as caller:
+        plan = expect(imports.openclaw.preview_cleanup(caller, place), as_json=as_json, code=1)
+        if not as_json:
+            _show_cleanup(plan)
+        done = plan
+        if not dry_run:
+            if not confirm(f"rename {count_noun(len(plan.renamings), 'folder')}?", yes=yes):
+                fail("nothing was renamed")
+            done = imports.openclaw.run_cleanup(caller, plan)
+            if not as_json:
+                _show_cleanup(done)
+        if as_json:
+            print_json(done.as_json())
+        if done.problems:
+            raise typer.Exit(1)
+
+
+def _show_cleanup(cleanup: "Cleanup") -> None:
+    verb = "would be renamed" if cleanup.is_preview else "renamed"
+    for renaming in cleanup.renamings:
+        say(printable(f"{verb}: {renaming.old} → {renaming.new} ({renaming.total_bytes / 1e6:,.1f} MB)"))
+        if not cleanup.is_preview:
+            say(printable(f"  undo: {renaming.undo}"))
+    for text in cleanup.warnings if cleanup.is_preview else ():
+        note(printable(f"warning: {text}"))
+    for where, what in cleanup.problems:
+        note(printable(f"{where}: {what}"))

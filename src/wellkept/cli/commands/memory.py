@@ -1,8 +1,10 @@
-"""`kept memory`: show and edit the pages, approve pending writes."""
+"""`kept memory`: show and edit the pages, approve pending writes, and the history of both."""
 
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -15,6 +17,9 @@ from wellkept.cli.terminal import (
     YesFlag,
     complete_hint,
     confirm,
+    count_noun,
+    expect,
+    fail,
     join_groups,
     moment,
     note,
@@ -25,17 +30,22 @@ from wellkept.cli.terminal import (
     refuse,
     say,
     say_exactly,
+    show_json,
 )
 from wellkept.config.settings import nearest
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Reason, Refused, UsageError
+from wellkept.core.ids import SourceName
+from wellkept.core.regular_files import load_text
+from wellkept.core.text import JSON
 from wellkept.forgetting import requests as forget_requests
-from wellkept.memory.page import Add, Edit, Remove, Replace, Target
-from wellkept.operations import pages
+from wellkept.memory.page import ENTRY_DELIMITER, Add, Edit, EditRecord, Remove, Replace, Target, preview
+from wellkept.operations import memory
 
 if TYPE_CHECKING:
     from wellkept.memory.approval import Rejected
     from wellkept.memory.history import EntryMetadata, PageView
+    from wellkept.memory.rewrite import Proposal
     from wellkept.memory.store import Outcome
 
 app = typer.Typer(no_args_is_help=True, help="The pages of curated memory.", rich_markup_mode=None)
@@ -66,9 +76,9 @@ _REMEDIES = {
 
 def register(program: typer.Typer) -> None:
     """Add the group, with the commands of the other modules."""
-    from wellkept.cli.commands import memory_history, providers
+    from wellkept.cli.commands import providers
 
-    join_groups(app, memory_history.app, memory_history.app, providers.shared)
+    join_groups(app, app, app, providers.shared)
     program.add_typer(app, name="memory")
 
 
@@ -81,15 +91,15 @@ def show(
 ) -> None:
     """Print the pages as they are on disk now."""
     with open_caller() as caller:
-        found = pages.show_pages(caller, target, with_metadata=long)
+        shown = memory.show_pages(caller, target, with_metadata=long)
     if as_json:
-        print_json(found.as_json())
+        print_json(shown.as_json())
     else:
-        for view in found.views:
-            show_page(view, found.masked.get(view.target, ()), raw=raw)
-        if found.waiting:
-            note(f"{found.waiting} waiting for approval: `kept memory pending`")
-    unreadable = [view.error for view in found.views if view.error is not None]
+        for view in shown.views:
+            show_page(view, shown.masked.get(view.target, ()), raw=raw)
+        if shown.waiting:
+            note(f"{shown.waiting} waiting for approval: `kept memory pending`")
+    unreadable = [view.error for view in shown.views if view.error is not None]
     for other in unreadable[:-1]:
         note(f"kept: {other.message}\n  next: {other.remedy}")
     if unreadable:
@@ -112,16 +122,17 @@ def _describe(story: "EntryMetadata | None") -> str:
         return "not in the ledger"
     created, changed = (f"{from_epoch(time).astimezone():%Y-%m-%d %H:%M}" for time in (story.created, story.changed))
     session = f" in {story.session_id}" if story.session_id else ""
-    return f"created {created}, changed {changed} by {story.origin}{session}{_tell_source(story)}"
+    state = "a person confirmed it" if story.is_verified else "unverified: `kept memory confirm` or `remove` it"
+    read = f"{_tell_source(story.source)} ({state})" if story.source is not None else ""
+    return f"created {created}, changed {changed} by {story.origin}{session}{read}"
 
 
-def _tell_source(story: "EntryMetadata") -> str:
-    if story.source is None:
+def _tell_source(source: SourceName | None) -> str:
+    if source is None:
         return ""
     from wellkept.core.provenance import describe
 
-    state = "a person confirmed it" if story.is_verified else "unverified: `kept memory confirm` or `remove` it"
-    return f", after reading {describe(story.source)} ({state})"
+    return f", after reading {describe(source)}"
 
 
 @app.command()
@@ -175,8 +186,8 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
     with open_caller() as caller:
         allowed = frozenset(allow or ())
         outcome = ask_if_held(
-            pages.edit_entry(caller, edit, page, allow=allowed),
-            lambda held: pages.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
+            memory.edit_entry(caller, edit, page, allow=allowed),
+            lambda held: memory.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
             yes=yes,
         )
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
@@ -206,11 +217,9 @@ def _check_rules(names: list[str]) -> None:
 def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the blocks exactly as a new session would get them."""
     with open_caller() as caller:
-        found = pages.render_snapshot(caller, target)
-    if as_json:
-        print_json(found.as_json())
-        return
-    blocks = [block for block in found.blocks.values() if block is not None]
+        snapshot = memory.render_snapshot(caller, target)
+    show_json(snapshot, as_json=as_json)
+    blocks = [block for block in snapshot.blocks.values() if block is not None]
     if blocks:
         say_exactly("\n\n".join(blocks))
 
@@ -249,7 +258,7 @@ def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, undo_hint: str 
 def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """List the pending writes."""
     with open_caller() as caller:
-        waiting = pages.list_pending(caller, target)
+        waiting = memory.list_pending(caller, target)
         requests = forget_requests.list_requests(caller) if target is None else []
     if as_json:
         print_json([item.as_json() for item in (*waiting, *requests)])
@@ -278,12 +287,8 @@ def propose(
 
     with open_caller() as caller:
         since = None if after is None else moment(after, now=caller.app.clock.now().timestamp())
-        done = proposals.propose_facts(caller, limit=limit, after=since, dry_run=dry_run)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
-    if as_json:
-        print_json(done.as_json())
-        return
+        done = expect(proposals.propose_facts(caller, limit=limit, after=since, dry_run=dry_run), as_json=as_json)
+    show_json(done, as_json=as_json)
     for fact in done.facts:
         day = f"{from_epoch(fact.moment).astimezone():%Y-%m-%d}"
         often = f", said in {fact.times} conversations" if fact.times > 1 else ""
@@ -295,6 +300,35 @@ def propose(
         say(f"{len(done.facts)} {'would be ' if dry_run else ''}proposed{more}.")
     else:
         say(complete_hint(f"{len(done.facts)} proposed{more}. `kept memory approve ID`, `approve all` or `reject ID`."))
+
+
+@app.command()
+def check(
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="FOLDER", help="A folder of the project, instead of this one.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Propose nothing.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare the page of a project with its files and git, and propose to remove entries of which all is gone.
+
+    Nothing of the project is run or changed, and a removal needs your approval.
+    """
+    from wellkept.operations import projectfacts
+
+    with open_caller() as caller:
+        checked = (projectfacts.check_project if dry_run else projectfacts.propose_retirements)(caller, project)
+    if as_json:
+        print_json(checked.as_json())
+        return
+    for entry in checked.entries:
+        say(f"{entry.verdict or '-':8}  {on_one_line(entry.text)}")
+        for finding in entry.findings:
+            say(f"          {finding.line}")
+    said = sum(bool(entry.findings) for entry in checked.entries)
+    say(f"{count_noun(len(checked.entries), 'entry', 'entries')}, {said} with a verdict.")
+    for pending in checked.proposed:
+        say(complete_hint(f"{pending.id}  proposed for removal: `kept memory approve {pending.id}` or `reject`"))
 
 
 @app.command("confirm")
@@ -310,12 +344,8 @@ def confirm_(
     if (text is None) is (origin is None):
         raise UsageError("no entries are named", "give a part of one entry, or --origin SOURCE")
     with open_caller() as caller:
-        done = pages.confirm_entries(caller, text, origin=origin, target=target)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
-    if as_json:
-        print_json(done.as_json())
-        return
+        done = expect(memory.confirm_entries(caller, text, origin=origin, target=target), as_json=as_json)
+    show_json(done, as_json=as_json)
     for page, entry in done.entries:
         say(f"Confirmed on {page.value}: {entry}")
 
@@ -333,7 +363,7 @@ def approve(
         if request is not None:
             _approve_request(caller, request, yes=yes, as_json=as_json)
             return
-        _decide(caller, pending_id, target, pages.approve, lambda done: show_outcome(done, as_json=as_json))
+        _decide(caller, pending_id, target, memory.approve, lambda done: show_outcome(done, as_json=as_json))
 
 
 @app.command()
@@ -356,7 +386,7 @@ def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: Json
             else:
                 say(f"Rejected {request.id}: {request.summary}")
             return
-        _decide(caller, pending_id, target, pages.reject, show)
+        _decide(caller, pending_id, target, memory.reject, show)
 
 
 def _approve_request(caller: Caller, request: "forget_requests.ForgetRequest", *, yes: bool, as_json: bool) -> None:
@@ -383,15 +413,243 @@ def _decide(
     show: Callable[[T | Refused], None],
 ) -> None:
     """Decide each chosen write and show the outcome; a refused one does not stop the others."""
-    chosen = pages.choose_pending(caller, which, target)
+    chosen = memory.choose_pending(caller, which, target)
     if isinstance(chosen, Refused):
         show(chosen)
         return
     worst = 0
-    for one in chosen:
+    for pending_id in chosen:
         try:
-            show(decide(caller, one))
+            show(decide(caller, pending_id))
         except typer.Exit as refused:
             worst = max(worst, refused.exit_code)
     if worst:
         raise typer.Exit(worst)
+
+
+EditArgument = Annotated[int, typer.Argument(help="The number of the edit, as `kept memory log` prints it.")]
+SIGNS = {"add": "+", "remove": "-", "replace": "~", "archive": "·"}
+
+
+@app.command()
+def log(
+    target: TargetOption = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only edits after this moment: 2026-11-15, last week.")
+    ] = None,
+    review: Annotated[str | None, typer.Option("--review", help="Only the edits of one review or batch.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List edits, newest first."""
+    with open_caller() as caller:
+        after = moment(since, now=caller.app.clock.now().timestamp()) if since else 0.0
+        edits = memory.read_log(caller, target=target, since=after, group_id=review)
+    show_json(edits, as_json=as_json)
+    if not edits.records:
+        note("no matching edits" if edits.is_filtered else "no edits yet")
+    for row in edits.records:
+        mark = "  (undone)" if row.id in edits.undone else f"  (undoes {row.undoes})" if row.undoes else ""
+        say(_line(row, text=row.step.after or row.step.before or "") + mark)
+    for gap in edits.gaps:
+        say(f"gap: {gap}")
+
+
+def _line(row: EditRecord, *, text: str) -> str:
+    when = f"{from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}"
+    shown = preview(text)
+    head = f"{row.id:>5}  {when}  {row.target.value:<6}"
+    return f"{head}  {SIGNS[row.step.action]} {shown}  [{row.origin}{_tell_source(row.source)}]"
+
+
+@app.command()
+def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
+    """Show what one edit changed."""
+    with open_caller() as caller:
+        row = memory.read_edit(caller, ledger_id, target)
+    show_json(row, as_json=as_json)
+    when = f"{from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}"
+    say(f"edit {row.id} on {row.target.value}, {when}, by {row.origin}{_tell_source(row.source)}")
+    for sign, text in (("-", row.step.before), ("+", row.step.after)):
+        for line in (text or "").splitlines():
+            say(f"{sign} {line}")
+
+
+@app.command()
+def undo(
+    ledger_id: Annotated[int | None, typer.Argument(help="The edit; without it the newest one not yet undone.")] = None,
+    review: Annotated[str | None, typer.Option("--review", help="All edits of one review or batch.")] = None,
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Undo an edit; repeat it to undo earlier ones; undoing an undo restores it."""
+    with open_caller() as caller:
+        result = memory.undo(caller, ledger_id=ledger_id, group_id=review, target=target)
+        if isinstance(result, Refused):
+            show_outcome(result, as_json=as_json)
+            return
+        if as_json:
+            print_json(result.as_json())
+            return
+        for outcome in result.outcomes:
+            show_outcome(outcome, as_json=False, undo_hint=f"redo: {result.redo_command}")
+
+
+@app.command()
+def at(
+    time: Annotated[str, typer.Argument(help="A moment: 2026-11-15, 2026-11-15T18:30, yesterday, 3 days ago.")],
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the pages as they were at a moment."""
+    with open_caller() as caller:
+        past = memory.read_pages_at(caller, moment(time, now=caller.app.clock.now().timestamp()), target)
+    show_json(past, as_json=as_json)
+    for page, entries in past.pages.items():
+        say(page.value)
+        for entry in entries:
+            say(f"  § {entry}".replace("\n", "\n    "))
+
+
+@app.command()
+def search(
+    words: Annotated[list[str], typer.Argument(help="Words that the text must contain.")],
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Search the archive: what was removed, replaced or displaced."""
+    with open_caller() as caller:
+        hits = memory.search_archive(caller, " ".join(words), target)
+    show_json(hits, as_json=as_json)
+    records = hits.records
+    for row in records:
+        say(_line(row, text=row.step.before or ""))
+    say(f"{len(records)} found." + (complete_hint(" `kept memory restore ID` puts one back.") if records else ""))
+
+
+@app.command()
+def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
+    """Put an archived text back on its page."""
+    with open_caller() as caller:
+        show_outcome(memory.restore(caller, ledger_id, target), as_json=as_json)
+
+
+@app.command()
+def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    """Repair an unreadable page, one that another program changed, and damaged rows of the ledger."""
+    with open_caller() as caller:
+        done: dict[str, JSON] = {
+            page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in memory.list_pages(caller, target)
+        }
+        ledger = memory.repair_ledger(caller)
+    if ledger.rebuilt or ledger.marked or ledger.put_aside:
+        done["ledger"] = ledger.as_json()
+    if as_json:
+        print_json(done)
+        return
+    if ledger.put_aside:
+        saved = count_noun(ledger.saved, "edit", "edits")
+        say(f"ledger: the file was damaged: {saved} saved; the old file is {ledger.put_aside}")
+    for ids, what in ((ledger.rebuilt, "rebuilt"), (ledger.marked, "cannot be rebuilt, and marked as damaged")):
+        if ids:
+            say(f"ledger: {count_noun(len(ids), 'edit', 'edits')} {what}: {', '.join(map(str, ids))}")
+
+
+def _repair(caller: Caller, page: Target, *, yes: bool, as_json: bool) -> dict[str, JSON]:
+    def tell(text: str) -> None:
+        if not as_json:
+            say(text)
+
+    proposal = memory.propose_repair(caller, page)
+    if not proposal.is_needed:
+        tell(f"{page.value}: nothing to repair")
+        return {"success": True, "needed": False}
+    tell(_diff(page, proposal))
+    if not confirm(f"Write this {page.value} page?", yes=yes):
+        fail("nothing was changed", code=1)
+    done = expect(memory.repair_page(caller, page, proposal), as_json=as_json)
+    assert done.outcome is not None
+    entries = count_noun(done.outcome.entry_count, "entry", "entries")
+    tell(f"{page.value}: repaired, {entries}, {len(done.archived)} archived")
+    return done.as_json()
+
+
+def _diff(page: Target, proposal: "Proposal") -> str:
+    import difflib
+
+    lines = difflib.unified_diff(
+        proposal.current.splitlines(),
+        ENTRY_DELIMITER.join(proposal.entries).splitlines(),
+        f"{page.value} (now)",
+        f"{page.value} (proposed)",
+        lineterm="",
+    )
+    same = (f"{page.value}: not UTF-8; read in another encoding:", *proposal.entries)
+    return "\n".join([*(list(lines) or same), *(f"to the archive: {text}" for text in proposal.archived)])
+
+
+@app.command()
+def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    """Open a page in $EDITOR; the result is checked before it is saved."""
+    from wellkept.cli.terminal import edit_text
+
+    page = target or Target.MEMORY
+    with open_caller() as caller:
+        before = memory.read_page(caller, page)
+        text, file = edit_text(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
+        written = partial(memory.replace_page, caller, page, text, before=before)
+        outcome = ask_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
+    if isinstance(outcome, Refused):
+        note(f"your text is in {file}")
+    else:
+        file.unlink(missing_ok=True)
+    show_outcome(outcome, as_json=as_json)
+
+
+@app.command()
+def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
+    """Empty the pages; every entry stays in the archive, and `undo` restores them."""
+    with open_caller() as caller:
+        count = memory.count_entries(caller, target)
+        if not confirm(f"Remove {count_noun(count, 'entry', 'entries')}?", yes=yes):
+            fail("nothing was changed", code=1)
+        done = expect(memory.reset_pages(caller, target), as_json=as_json)
+    show_json(done, as_json=as_json)
+    for page, outcome in done.outcomes.items():
+        removed = len(outcome.change.steps)
+        undo_hint = complete_hint(" (undo: kept memory undo)") if removed else ""
+        say(f"{page.value}: {count_noun(removed, 'entry', 'entries')} removed{undo_hint}")
+
+
+@app.command()
+def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
+    """Print the pages as JSON, for `kept memory import`."""
+    with open_caller() as caller:
+        print_json(memory.export_pages(caller, target).as_json())
+    _ = as_json  # the export is JSON either way; the flag is accepted because every command takes it
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="An export, a page file, or - for standard input.")],
+    target: TargetOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Also keep entries that the scanner holds.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Add the entries of an export or of a page file; what does not fit goes to the archive."""
+    try:
+        text = read_input() if file == "-" else load_text(Path(file), encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read {file!r}: {why}", "give an export or a page file in UTF-8") from error
+    with open_caller() as caller:
+        imported = memory.import_pages(caller, text, target, keep_held=yes)
+    if as_json:
+        print_json({page.value: done.as_json() for page, done in imported.items()})
+    for page, done in imported.items():
+        if not as_json:
+            say(f"{page.value}: {len(done.added)} added, {len(done.present)} present, {len(done.archived)} archived")
+            for entry, why in done.refused:
+                note(f"  refused: {entry!r}: {why}")
+    if any(done.refused for done in imported.values()):
+        note("  next: --yes keeps held entries; `kept memory add --allow RULE` adds a blocked one")
+        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`kept providers`: set up external memories, show their status, manage the outbox."""
+"""`kept providers`: external memories, their status and outbox; `kept plugins`: list, show, disable."""
 
 import sys
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from wellkept.cli.terminal import (
     ask_number,
     complete_hint,
     confirm,
+    expect,
     fail,
     join_groups,
     note,
@@ -23,9 +24,9 @@ from wellkept.cli.terminal import (
     print_json,
     refuse,
     say,
+    show_json,
 )
 from wellkept.core.clock import iso_moment
-from wellkept.core.errors import Refused
 from wellkept.core.text import JSON
 from wellkept.core.values import asdict
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from wellkept.providers.config import Field
     from wellkept.providers.plugins import Found
     from wellkept.providers.status import ChosenStatus
-
 
 UNAVAILABLE = 69
 """The exit code of an external memory that failed."""
@@ -55,6 +55,7 @@ def register(program: typer.Typer) -> None:
     """Add the group."""
     join_groups(app, shared)
     program.add_typer(app, name="providers")
+    program.add_typer(plugins_app, name="plugins")
 
 
 @shared.command()
@@ -70,8 +71,8 @@ def setup(
     answers = _parse_pairs(given or [], "--set KEY=VALUE")
     keys = _parse_pairs(secrets or [], "--secret KEY=env:VAR")
     with open_caller() as caller:
-        found = operations.providers.find_providers(caller)
-        chosen = name or _pick(found, caller)
+        providers = operations.providers.find_providers(caller)
+        chosen = name or _pick(providers, caller)
         if chosen in {operations.providers.BUILT_IN, "none", "off"}:
             _switch_off(caller, as_json=as_json)
             return
@@ -85,10 +86,8 @@ def setup(
                 refuse(problem, as_json=as_json)
             note(f"{provider.name} answers")
         operations.providers.switch_on(caller, provider.name)
-    if as_json:
-        print_json({"provider": provider.name, "tested": test, "enabled": True})
-    else:
-        say(f"memory.provider = {provider.name!r}: conversations use it from their next start on")
+    show_json({"provider": provider.name, "tested": test, "enabled": True}, as_json=as_json)
+    say(f"memory.provider = {provider.name!r}: conversations use it from their next start on")
 
 
 @app.command("test")
@@ -98,13 +97,13 @@ def run_test(
 ) -> None:
     """Store a sentence with a provider, recall it, and remove it again."""
     with open_caller() as caller:
-        found = operations.providers.make_round_trip(caller, name)
+        trial = operations.providers.make_round_trip(caller, name)
     if as_json:
-        print_json(found.as_json())
+        print_json(trial.as_json())
     else:
-        for step in found.steps:
+        for step in trial.steps:
             say(f"{'ok  ' if step.ok else 'FAIL'} {step.step:10} {step.ms:8.0f} ms  {step.detail}".rstrip())
-    if not found.ok:
+    if not trial.ok:
         raise typer.Exit(UNAVAILABLE)
 
 
@@ -156,8 +155,8 @@ def _read_keys(given: Mapping[str, JSON], caller: Caller) -> dict[str, JSON]:
 
 def _parse_pairs(given: list[str], form: str) -> dict[str, JSON]:
     pairs: dict[str, JSON] = {}
-    for each in given:
-        key, equals, value = each.partition("=")
+    for pair in given:
+        key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             fail(f"{key!r} has no value", f"write it as {form}", code=2)
         pairs[key.strip()] = value
@@ -208,7 +207,7 @@ def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, 
 def _load(caller: Caller, name: str, *, yes: bool) -> "MemoryProvider":
     """Load the provider, and install its packages only if nothing else is missing."""
     from wellkept.providers.hooks import close_provider
-    from wellkept.providers.manifest import install
+    from wellkept.providers.plugins import install
 
     check = operations.providers.check_provider(caller, name)
     if check.problem:
@@ -229,17 +228,15 @@ def _load(caller: Caller, name: str, *, yes: bool) -> "MemoryProvider":
 def status(as_json: JsonFlag = False) -> None:
     """Show what is in use, its needs, its health and queued writes."""
     with open_caller() as caller:
-        found = operations.providers.report_status(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
-    for page, (on, entries) in found.pages.items():
+        report = operations.providers.report_status(caller)
+    show_json(report, as_json=as_json)
+    for page, (on, entries) in report.pages.items():
         say(f"built-in {page}: {entries} {'entry' if entries == 1 else 'entries'}{'' if on else ' (switched off)'}")
-    if not found.status.chosen:
+    if not report.status.chosen:
         say(complete_hint("provider: none, built-in memory only  (`kept providers setup` adds one)"))
-    for one in found.status.chosen:
-        _show_chosen(one)
-    for other in found.status.installed:
+    for provider in report.status.chosen:
+        _show_chosen(provider)
+    for other in report.status.installed:
         say(f"  installed: {other.name:14} {other.kind}")
 
 
@@ -336,19 +333,19 @@ def stats(
 ) -> None:
     """Show hit rate, latency and cost of each provider."""
     with open_caller() as caller:
-        found = operations.providers.measure_providers(caller, days=days)
+        rows = operations.providers.measure_providers(caller, days=days)
     if as_json:
-        print_json([{**asdict(one), "hit_rate": one.hits / one.recalls if one.recalls else None} for one in found])
+        print_json([{**asdict(row), "hit_rate": row.hits / row.recalls if row.recalls else None} for row in rows])
         return
-    if not found:
+    if not rows:
         say(f"no provider was called in the last {days} days")
-    for one in found:
-        rate = f"{one.hits / one.recalls:.0%}" if one.recalls else "–"
-        say(f"{one.provider}: {one.calls} calls, {one.failures} failed")
-        say(f"  recall: {one.recalls} times, hit rate {rate}")
-        say(f"  latency of recall: p50 {one.recall_p50_ms:.0f} ms, p95 {one.recall_p95_ms:.0f} ms")
-        say(f"  cost: about {one.recalled_tokens:,} tokens of recalled text")
-        say(f"  bytes: {one.bytes_out:,} out, {one.bytes_in:,} in")
+    for row in rows:
+        rate = f"{row.hits / row.recalls:.0%}" if row.recalls else "–"
+        say(f"{row.provider}: {row.calls} calls, {row.failures} failed")
+        say(f"  recall: {row.recalls} times, hit rate {rate}")
+        say(f"  latency of recall: p50 {row.recall_p50_ms:.0f} ms, p95 {row.recall_p95_ms:.0f} ms")
+        say(f"  cost: about {row.recalled_tokens:,} tokens of recalled text")
+        say(f"  bytes: {row.bytes_out:,} out, {row.bytes_in:,} in")
 
 
 @app.command()
@@ -364,9 +361,7 @@ def do(
         _list_commands(as_json=as_json)
         return
     with open_caller() as caller:
-        answer = operations.providers.run_command(caller, name, words or [])
-    if isinstance(answer, Refused):
-        refuse(answer, as_json=False)
+        answer = expect(operations.providers.run_command(caller, name, words or []), as_json=False)
     if as_json:
         print_json(answer.value)
     else:
@@ -375,18 +370,84 @@ def do(
 
 def _list_commands(*, as_json: bool) -> None:
     with open_caller() as caller:
-        found = operations.providers.list_commands(caller)
-    if isinstance(found, Refused):
-        refuse(found, as_json=False)
+        commands = expect(operations.providers.list_commands(caller), as_json=False)
     if as_json:
         print_json(
             [
                 {"provider": each.provider.name, "command": each.command.name, "summary": each.command.summary}
-                for each in found
+                for each in commands
             ]
         )
         return
-    for each in found:
-        say(f"{each.full_name:<28} {each.command.summary}")
-    if not found:
+    for command in commands:
+        say(f"{command.full_name:<28} {command.command.summary}")
+    if not commands:
         say("the provider in use has no commands")
+
+
+plugins_app = typer.Typer(no_args_is_help=True, help="Third-party plugins.", rich_markup_mode=None)
+
+PluginArgument = Annotated[str, typer.Argument(help="The plugin, by its folder, its entry point or its own name.")]
+
+
+@plugins_app.command("list")
+def list_plugins(as_json: JsonFlag = False) -> None:
+    """List providers, context engines and packages of skills; nothing is imported."""
+    with open_caller() as caller:
+        plugins = operations.plugins.list_plugins(caller)
+    show_json(plugins, as_json=as_json)
+    kind = ""
+    for plugin in plugins.plugins:
+        if plugin.kind != kind:
+            kind = plugin.kind
+            say(f"{kind}s" if kind != "skills" else kind)
+        words = "; ".join(part for part in (plugin.note, plugin.description) if part)
+        say(f"  {plugin.name:22} {plugin.state:10} {plugin.origin:12} {words}".rstrip())
+
+
+@plugins_app.command()
+def show(name: PluginArgument, as_json: JsonFlag = False) -> None:
+    """Show where a plugin comes from, where it runs, what it may do and what it needs."""
+    with open_caller() as caller:
+        shown = operations.plugins.show_plugin(caller, name)
+    show_json(shown, as_json=as_json)
+    plugin = shown.plugin
+    version = f" {plugin.version}" if plugin.version else ""
+    say(f"{plugin.name}{version}: {plugin.kind}, {plugin.state}")
+    rows = [
+        ("note", plugin.note),
+        ("about", plugin.description),
+        ("calls itself", plugin.own_name),
+        ("origin", plugin.origin),
+        ("path", plugin.path),
+        ("runs", shown.runs),
+        *(("may", ability) for ability in shown.abilities),
+        *(("package missing", each) for each in shown.missing),
+        *(("variable", variable) for variable in shown.variables),
+        *(("program", hint) for hint in shown.hints),
+    ]
+    for label, words in rows:
+        if words:
+            say(f"  {label:16} {words}")
+
+
+@plugins_app.command()
+def disable(name: PluginArgument, as_json: JsonFlag = False) -> None:
+    """Never load a plugin until it is enabled again; its data stays."""
+    with open_caller() as caller:
+        done = expect(operations.plugins.disable_plugin(caller, name), as_json=as_json)
+    _show_switch(done, as_json=as_json)
+
+
+@plugins_app.command()
+def enable(name: PluginArgument, as_json: JsonFlag = False) -> None:
+    """Allow a disabled plugin again."""
+    with open_caller() as caller:
+        done = operations.plugins.enable_plugin(caller, name)
+    _show_switch(done, as_json=as_json)
+
+
+def _show_switch(done: "operations.plugins.PluginSwitch", *, as_json: bool) -> None:
+    show_json(done, as_json=as_json)
+    state = "enabled" if done.enabled else "disabled"
+    say(f"{done.name} is {state}" if done.changed else f"{done.name} was already {state}")

@@ -10,15 +10,14 @@ from wellkept.cli.terminal import (
     JsonFlag,
     complete_hint,
     count_noun,
+    expect,
     note,
     on_one_line,
     open_caller,
-    print_json,
-    refuse,
     say,
+    show_json,
 )
 from wellkept.core.clock import from_epoch
-from wellkept.core.errors import Refused
 from wellkept.core.provenance import describe
 from wellkept.core.text import one_line
 from wellkept.sessions.receipts import Mark, Receipt, Shown, ShownMessage, ShownPage, ShownSession
@@ -47,15 +46,13 @@ def list_(
 ) -> None:
     """List the answers and blocks that models were given, newest first."""
     with open_caller() as caller:
-        found = operations.receipts.list_receipts(
+        receipts = operations.receipts.list_receipts(
             caller, limit=limit, before=before, kind=kind, client=client, session=session
         )
-    if as_json:
-        print_json(found.as_json())
-        return
-    for receipt in found.receipts:
+    show_json(receipts, as_json=as_json)
+    for receipt in receipts.receipts:
         say(_line(receipt))
-    if not found.receipts:
+    if not receipts.receipts:
         note("no receipts: one is written whenever a model is shown part of the memory")
 
 
@@ -73,16 +70,14 @@ def _line(receipt: Receipt) -> str:
 def show(receipt: Number, as_json: JsonFlag = False) -> None:
     """Show what one answer contained, with the parts of each score."""
     with open_caller() as caller:
-        found = operations.receipts.show_receipt(caller, receipt)
-    if as_json:
-        print_json(found.as_json())
-        return
-    content = found.receipt.content
-    say(_line(found.receipt))
+        details = operations.receipts.show_receipt(caller, receipt)
+    show_json(details, as_json=as_json)
+    content = details.receipt.content
+    say(_line(details.receipt))
     if content.session_id is not None or content.project is not None:
         say(f"        given to session {content.session_id or '-'}, project {content.project or '-'}")
     for shown in content.shown:
-        _say_shown(shown, found)
+        _say_shown(shown, details)
     if not content.shown:
         note("nothing was shown")
 
@@ -113,23 +108,17 @@ def mark(
 ) -> None:
     """Rate an answer; `never` keeps its messages out of automatic recall."""
     with open_caller() as caller:
-        marked = operations.receipts.mark_receipt(caller, receipt, word, message_id=message)
-    if isinstance(marked, Refused):
-        refuse(marked, as_json=as_json, code=2)
-    if as_json:
-        print_json(marked.as_json())
-    else:
-        say(complete_hint(f"marked {word.value}; undo: kept receipts unmark {receipt}"))
+        marked = expect(
+            operations.receipts.mark_receipt(caller, receipt, word, message_id=message), as_json=as_json, code=2
+        )
+    show_json(marked, as_json=as_json)
+    say(complete_hint(f"marked {word.value}; undo: kept receipts unmark {receipt}"))
 
 
 @app.command()
 def unmark(receipt: Number, message: MessageOption = None, as_json: JsonFlag = False) -> None:
     """Remove the marks of a receipt, or of one message in it."""
     with open_caller() as caller:
-        done = operations.receipts.undo_mark(caller, receipt, message_id=message)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json, code=2)
-    if as_json:
-        print_json(done.as_json())
-    else:
-        say(f"{count_noun(done.count, 'mark')} removed")
+        done = expect(operations.receipts.undo_mark(caller, receipt, message_id=message), as_json=as_json, code=2)
+    show_json(done, as_json=as_json)
+    say(f"{count_noun(done.count, 'mark')} removed")

@@ -1,4 +1,4 @@
-"""`kept serve`: this memory as a server, the tokens of its clients, and the people of chat platforms."""
+"""`kept serve`: this memory as a server, its tokens and the people of chat platforms; `kept mcp`: for one agent."""
 
 import os
 import sys
@@ -16,16 +16,16 @@ from wellkept import operations
 from wellkept.cli.terminal import (
     MOST_DAYS,
     JsonFlag,
+    expect,
     fail,
     invocation,
     note,
     open_caller,
-    print_json,
     print_json_line,
-    refuse,
     say,
+    show_json,
 )
-from wellkept.core.errors import KeptError, Refused
+from wellkept.core.errors import KeptError
 from wellkept.core.installation import name_install
 from wellkept.gateway import state
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 def register(program: typer.Typer) -> None:
     """Add the commands of this module."""
     program.add_typer(serve_app, name="serve")
+    program.command("mcp")(mcp)
 
 
 serve_app = typer.Typer(
@@ -183,9 +184,7 @@ def link(
         settings = caller.app.settings.serve
     address = Address(settings.host, settings.port if port is None else port)
     url = f"{address.url}/sign-in?link={code}"
-    if as_json:
-        print_json({"url": url})
-        return
+    show_json({"url": url}, as_json=as_json)
     say(url)
     note("it works once, for 15 minutes")
 
@@ -196,11 +195,8 @@ def install_service(is_user: UserUnitFlag = True, dry_run: DryRunFlag = False, a
     with open_caller() as caller:
         made = operations.systemd.install_service(caller, is_system=not is_user, dry_run=dry_run)
         env = caller.app.home.path / ".env"
-    if isinstance(made, Refused):
-        refuse(made, as_json=as_json)
-    if as_json:
-        print_json(made.as_json())
-        return
+    made = expect(made, as_json=as_json)
+    show_json(made, as_json=as_json)
     if dry_run:
         say(made.unit)
         return
@@ -214,12 +210,8 @@ def install_service(is_user: UserUnitFlag = True, dry_run: DryRunFlag = False, a
 def uninstall_service(is_user: UserUnitFlag = True, as_json: JsonFlag = False) -> None:
     """Remove the systemd unit, and print the commands that stop the running server."""
     with open_caller() as caller:
-        gone = operations.systemd.uninstall_service(caller, is_system=not is_user)
-    if isinstance(gone, Refused):
-        refuse(gone, as_json=as_json)
-    if as_json:
-        print_json(gone.as_json())
-        return
+        gone = expect(operations.systemd.uninstall_service(caller, is_system=not is_user), as_json=as_json)
+    show_json(gone, as_json=as_json)
     say(f"removed: {gone.path}", "\nstop the server with:")
     for command in gone.commands:
         say(f"  {command}")
@@ -242,9 +234,7 @@ def token_create(
     """Create a token; it is shown once and stored only as a hash."""
     with open_caller() as caller:
         made = state.tokens.create_token(caller, user or caller.user, name=name, scopes=scope or (), days=days)
-    if as_json:
-        print_json(made.as_json())
-        return
+    show_json(made, as_json=as_json)
     say(made.secret)
     note(f"for {made.token.user}: {', '.join(sorted(made.token.scopes))}. It is not shown again.")
 
@@ -254,9 +244,7 @@ def token_show(as_json: JsonFlag = False) -> None:
     """Print the start-up token of this home: the owner's, for programs on this machine."""
     with open_caller() as caller:
         secret = state.tokens.show_start_token(caller)
-    if as_json:
-        print_json({"token": secret})
-        return
+    show_json({"token": secret}, as_json=as_json)
     say(secret)
 
 
@@ -264,15 +252,13 @@ def token_show(as_json: JsonFlag = False) -> None:
 def token_list(as_json: JsonFlag = False) -> None:
     """List the tokens."""
     with open_caller() as caller:
-        found = state.tokens.list_tokens(caller)
-    if as_json:
-        print_json([token.as_json() for token in found])
-        return
-    for token in found:
+        tokens = state.tokens.list_tokens(caller)
+    show_json(tokens, as_json=as_json)
+    for token in tokens:
         shown = token.as_json()
         scopes = ",".join(sorted(token.scopes))
         say(f"{token.id}  {token.user:<16} {scopes:<18} {token.name:<16} last used {shown['last_used'] or 'never'}")
-    if not found:
+    if not tokens:
         note("there is no token; create one with: kept serve token create")
 
 
@@ -284,9 +270,7 @@ def token_revoke(
     """Revoke a token; requests with it fail from now on."""
     with open_caller() as caller:
         gone = state.tokens.revoke_token(caller, token)
-    if as_json:
-        print_json(gone.as_json())
-        return
+    show_json(gone, as_json=as_json)
     say(f"revoked {gone.id} ({gone.name or gone.user})")
 
 
@@ -298,11 +282,9 @@ def pair_accept(
 ) -> None:
     """Pair a person on a chat platform; same as: kept serve pair CODE."""
     with open_caller() as caller:
-        found = state.pairing.accept_code(caller, code, user)
-    if as_json:
-        print_json(found.as_json())
-        return
-    say(f"{found.name or found.person} on {found.platform} now uses the memory of {found.user}")
+        person = state.pairing.accept_code(caller, code, user)
+    show_json(person, as_json=as_json)
+    say(f"{person.name or person.person} on {person.platform} now uses the memory of {person.user}")
     if user is None:
         note("this is a separate memory; for your own account use --user owner")
 
@@ -311,15 +293,13 @@ def pair_accept(
 def pair_list(as_json: JsonFlag = False) -> None:
     """List paired people, and those with a code."""
     with open_caller() as caller:
-        found = state.pairing.list_pairings(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
-    for person in found.people:
+        pairings = state.pairing.list_pairings(caller)
+    show_json(pairings, as_json=as_json)
+    for person in pairings.people:
         say(f"{person.platform:<12} {person.person:<20} {person.name:<20} uses the memory of {person.user}")
-    for stranger in found.waiting:
+    for stranger in pairings.waiting:
         say(f"{stranger.platform:<12} {stranger.person:<20} {stranger.name:<20} not paired, code {stranger.code}")
-    if not found.people and not found.waiting:
+    if not pairings.people and not pairings.waiting:
         note("nobody is paired, and nobody has a code")
 
 
@@ -332,7 +312,14 @@ def pair_remove(
     """Remove a pairing; the conversations stay."""
     with open_caller() as caller:
         gone = state.pairing.remove_person(caller, platform, person)
-    if as_json:
-        print_json(gone.as_json())
-        return
+    show_json(gone, as_json=as_json)
     say(f"{gone.name or gone.person} on {gone.platform} is no longer paired")
+
+
+def mcp() -> None:
+    """Serve this memory to an agent over standard input and output (MCP); `kept connect` sets it up."""
+    from wellkept.mcp_server.server import serve
+
+    if sys.stdin.isatty():
+        note("waiting for an MCP client on standard input; `kept connect` connects agents, Ctrl-C ends this")
+    serve(open_caller)

@@ -28,6 +28,7 @@ from wellkept.cli.terminal import (
     print_json,
     print_json_line,
     say,
+    show_json,
     write_lines,
 )
 from wellkept.core.clock import from_epoch
@@ -39,8 +40,7 @@ from wellkept.languages.dates import DAY_SECONDS, parse_span
 
 if TYPE_CHECKING:
     from wellkept.operations.search import Filters, ProfileHits
-    from wellkept.sessions.search.discovery import Conversations
-    from wellkept.sessions.search.why import Explanation
+    from wellkept.sessions.search.discovery import Conversations, Explanation
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 
@@ -184,7 +184,7 @@ def search(
     if (bool(query) and batch is not None) or not (query or batch is not None or has_time):
         fail("give a query, a time or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
     with open_caller(user) as caller:
-        profiles = None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip())
+        profiles = None if profile is None else tuple(name.strip() for name in profile.split(",") if name.strip())
         narrowing = _Narrowing(limit, after, before, role, source, project, session, on)
         filters = replace(narrowing.filters(caller), profiles=profiles, sort=sort)
         if batch is not None:
@@ -192,9 +192,7 @@ def search(
                 print_json_line(answer.as_line())
             return
         found = search_conversations(caller, " ".join(query or ()), filters)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for hits in found.profiles:
         show_hits(hits)
 
@@ -243,7 +241,7 @@ def show_hits(hits: "ProfileHits") -> None:
 
 def _show_days(answer: "Conversations", prefix: str) -> None:
     """Print the conversations of a time, a line each, by day."""
-    from wellkept.sessions.search.discovery import by_day
+    from wellkept.sessions.search.periods import by_day
 
     period = answer.found.period
     assert period is not None
@@ -276,11 +274,9 @@ def why(
 
     with open_caller() as caller:
         narrowing = _Narrowing(limit, after, before, role, source, project, session)
-        found = explain_message(caller, message, query, narrowing.filters(caller))
-    if as_json:
-        print_json(found.as_json())
-    else:
-        _show_explanation(found)
+        explanation = explain_message(caller, message, query, narrowing.filters(caller))
+    show_json(explanation, as_json=as_json)
+    _show_explanation(explanation)
 
 
 def _show_explanation(found: "Explanation") -> None:
@@ -325,9 +321,7 @@ def list_(
             first, last = time_span(after, before, on, now=caller.app.clock.now().timestamp())
             wanted = operations.sessions.Listed(limit, source, archived, first, last)
             found = operations.sessions.list_sessions(caller, wanted)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for session in found.sessions:
         say_session(session, preview=found.previews.get(session.id, ""))
     if found.sessions:
@@ -353,28 +347,26 @@ def show(
         _show_calls(name, as_json=as_json)
         return
     with open_caller() as caller:
-        found = operations.sessions.show_session(caller, name, first=first, last=last)
-    if as_json:
-        print_json(found.as_json())
-        return
-    say_session(found.session)
-    for message in found.messages:
+        session = operations.sessions.show_session(caller, name, first=first, last=last)
+    show_json(session, as_json=as_json)
+    say_session(session.session)
+    for message in session.messages:
         say_message(message)
 
 
 def _show_calls(name: str, *, as_json: bool) -> None:
     """Print one line per call: provider, call, time, duration, outcome and bytes, never any text."""
     with open_caller() as caller:
-        found = operations.sessions.list_provider_calls(caller, name)
+        provider_calls = operations.sessions.list_provider_calls(caller, name)
     if as_json:
-        print_json(found.as_json())
+        print_json(provider_calls.as_json())
         return
-    for call in found.calls:
+    for call in provider_calls.calls:
         what = f"{call.provider} {call.call}"
         took = f"{call.seconds * 1000:.0f} ms"
         size = f"{call.bytes_out:,} out, {call.bytes_in:,} in"
         say(f"{local_time(call.started)}  {what:32} {took:>9}  {call.outcome}  {size}")
-    if not found.calls:
+    if not provider_calls.calls:
         note("no external memory was called in this session")
 
 
@@ -386,12 +378,10 @@ def scroll(
 ) -> None:
     """Print the messages around one; continue with the first or last id shown."""
     with open_caller() as caller:
-        found = operations.sessions.scroll(caller, message, window=window)
-    if as_json:
-        print_json(found.as_json())
-        return
-    say(f"session {found.session_id}")
-    for one in found.messages:
+        excerpt = operations.sessions.scroll(caller, message, window=window)
+    show_json(excerpt, as_json=as_json)
+    say(f"session {excerpt.session_id}")
+    for one in excerpt.messages:
         say_message(one, mark=">" if one.id == message else " ")
 
 
@@ -400,10 +390,8 @@ def rename(name: Name, title: Annotated[str, typer.Argument(help="The new title.
     """Give a session a title; a taken one gets ` #N`."""
     with open_caller() as caller:
         renamed = operations.sessions.rename_session(caller, name, title)
-    if as_json:
-        print_json(renamed.as_json())
-    else:
-        say(f"{renamed.session_id}  {renamed.title}")
+    show_json(renamed, as_json=as_json)
+    say(f"{renamed.session_id}  {renamed.title}")
 
 
 @app.command()
@@ -415,10 +403,8 @@ def archive(
     """Hide a conversation from lists; search still finds it."""
     with open_caller() as caller:
         changed = operations.sessions.archive_session(caller, name, archived=not undo)
-    if as_json:
-        print_json(changed.as_json())
-    else:
-        say(f"{'shown again' if undo else 'archived'}: {', '.join(changed.sessions)}")
+    show_json(changed, as_json=as_json)
+    say(f"{'shown again' if undo else 'archived'}: {', '.join(changed.sessions)}")
 
 
 @app.command()
@@ -433,10 +419,8 @@ def delete(
         if not confirm(f"move {', '.join(ids)} to the trash?", yes=yes):
             fail("nothing was deleted")
         deleted = operations.sessions.delete_sessions(caller, ids)
-    if as_json:
-        print_json(deleted.as_json())
-    else:
-        say(f"in the trash for {deleted.restorable_days} days: {', '.join(deleted.sessions)}")
+    show_json(deleted, as_json=as_json)
+    say(f"in the trash for {deleted.restorable_days} days: {', '.join(deleted.sessions)}")
 
 
 @app.command()
@@ -444,10 +428,8 @@ def restore(name: Name, as_json: JsonFlag = False) -> None:
     """Restore a deleted conversation."""
     with open_caller() as caller:
         restored = operations.sessions.restore_session(caller, name)
-    if as_json:
-        print_json(restored.as_json())
-    else:
-        say(f"restored: {', '.join(restored.sessions)}")
+    show_json(restored, as_json=as_json)
+    say(f"restored: {', '.join(restored.sessions)}")
 
 
 def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str = " ") -> None:
@@ -544,7 +526,5 @@ def export(
                 print_json_line(line)
             return
         count = write_lines(out, map(dumps, lines), caller.app.home.root)
-    if as_json:
-        print_json({"file": str(out), "lines": count})
-    else:
-        note(f"{count_noun(count, 'line')} in {out}")
+    show_json({"file": str(out), "lines": count}, as_json=as_json)
+    note(f"{count_noun(count, 'line')} in {out}")

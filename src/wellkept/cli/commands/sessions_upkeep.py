@@ -15,15 +15,16 @@ from wellkept.cli.terminal import (
     complete_hint,
     confirm,
     count_noun,
+    expect,
     fail,
     note,
     open_caller,
     print_json,
     refuse,
     say,
+    show_json,
 )
 from wellkept.core.errors import Refused
-from wellkept.core.text import JSON
 
 if TYPE_CHECKING:
     from wellkept.sessions.reports import Repaired, Salvaged
@@ -61,7 +62,10 @@ def prune(
         plan = operations.upkeep.plan_prune(caller, days=days, source=source, max_megabytes=max_mb)
         chosen = plan.sessions.sessions
         if not as_json:
-            _show_plan(plan)
+            for session in plan.sessions.sessions:
+                active = local_time(session.last_active or session.started)
+                messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
+                say(f"{session.id}  {active}  {messages}  {session.title or '(no title)'}")
         if dry_run:
             if as_json:
                 print_json(plan.as_json())
@@ -72,18 +76,9 @@ def prune(
         if chosen and not confirm(f"move {count_noun(len(chosen), 'session')} to the trash?", yes=yes):
             fail("nothing was pruned")
         report = operations.upkeep.prune(caller, plan, empty_trash=empty_trash)
-    if as_json:
-        print_json(report.as_json())
-    else:
-        moved = count_noun(len(chosen), "session")
-        say(f"{moved} moved to the trash; {report.removed.sessions:,} permanently removed from it")
-
-
-def _show_plan(plan: "operations.upkeep.PrunePlan") -> None:
-    for session in plan.sessions.sessions:
-        active = local_time(session.last_active or session.started)
-        messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
-        say(f"{session.id}  {active}  {messages}  {session.title or '(no title)'}")
+    show_json(report, as_json=as_json)
+    moved = count_noun(len(chosen), "session")
+    say(f"{moved} moved to the trash; {report.removed.sessions:,} permanently removed from it")
 
 
 @app.command()
@@ -107,20 +102,17 @@ def stats(as_json: JsonFlag = False) -> None:
         for row in rows:
             values = row.values() if isinstance(row, dict) else row
             assert not isinstance(values, (str, int, float, type(None)))
-            say("  " + "  ".join(_cell(one) for one in values))
-
-
-def _cell(value: JSON) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "(no title)" if value is None else str(value)
+            cells = (
+                f"{one:,}" if isinstance(one, int) else "(no title)" if one is None else str(one) for one in values
+            )
+            say(f"  {'  '.join(cells)}")
 
 
 def _describe(vectors: "operations.vectors.Vectors") -> str:
-    found = vectors.coverage
-    if found.model is None:
+    coverage = vectors.coverage
+    if coverage.model is None:
         return "off" if vectors.provider == "off" else "none yet; `kept sessions embed` computes them"
-    return f"{found.model}, {found.covered:,} messages, {found.waiting:,} missing"
+    return f"{coverage.model}, {coverage.covered:,} messages, {coverage.waiting:,} missing"
 
 
 @app.command()
@@ -128,10 +120,8 @@ def reindex(as_json: JsonFlag = False) -> None:
     """Rebuild the search index while others read and write."""
     with open_caller() as caller:
         done = operations.upkeep.rebuild_index(caller)
-    if as_json:
-        print_json(done.as_json())
-    else:
-        say(f"{count_noun(done.indexed, 'message')} indexed")
+    show_json(done, as_json=as_json)
+    say(f"{count_noun(done.indexed, 'message')} indexed")
 
 
 @app.command()
@@ -154,9 +144,7 @@ def optimize(
 def repair(as_json: JsonFlag = False) -> None:
     """Check the store and repair it: rebuild the index, or copy the readable rows of a damaged file."""
     with open_caller() as caller:
-        report = operations.upkeep.repair_sessions(caller)
-    if isinstance(report, Refused):
-        refuse(report, as_json=False, code=2)
+        report = expect(operations.upkeep.repair_sessions(caller), as_json=False, code=2)
     if as_json:
         print_json(report.as_json())
     else:
@@ -221,11 +209,8 @@ def quarantine(
             found: operations.upkeep.Quarantine | Refused = operations.upkeep.list_quarantine(caller)
         else:
             found = operations.upkeep.give_quarantined(caller, give_to, names or ())
-    if isinstance(found, Refused):
-        refuse(found, as_json=as_json, code=2)
-    if as_json:
-        print_json(found.as_json())
-        return
+    found = expect(found, as_json=as_json, code=2)
+    show_json(found, as_json=as_json)
     for session in found.sessions:
         active = local_time(session.last_active or session.started)
         say(f"{session.id}  {active}  {count_noun(session.message_count, 'message')}")
@@ -256,12 +241,9 @@ def embed(
         except KeyboardInterrupt:
             note("stopped: the vectors that were computed are stored; `kept sessions embed` continues")
             raise
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json, code=2)
-    if as_json:
-        print_json(done.as_json())
-    else:
-        say(f"vectors of {done.made:,} messages computed; {_describe(done.vectors)}")
+    done = expect(done, as_json=as_json, code=2)
+    show_json(done, as_json=as_json)
+    say(f"vectors of {done.made:,} messages computed; {_describe(done.vectors)}")
 
 
 def _set_up(model: str, *, yes: bool, as_json: bool) -> None:
@@ -279,9 +261,7 @@ def _set_up(model: str, *, yes: bool, as_json: bool) -> None:
             refused = setup.install(caller, missing)
             if refused is not None:
                 refuse(refused, as_json=as_json, code=2)
-        chosen = setup.choose_model(caller, model)
-    if isinstance(chosen, Refused):
-        refuse(chosen, as_json=as_json, code=2)
+        chosen = expect(setup.choose_model(caller, model), as_json=as_json, code=2)
     note(f"sessions.embeddings: provider local, model {chosen.model}")
 
 
@@ -297,9 +277,7 @@ def compress(
         _preview(name, as_json=as_json)
         return
     with open_caller() as caller:
-        done = operations.conversations.compress_session(caller, name, focus=focus)
-    if isinstance(done, Refused):
-        refuse(done, as_json=False, code=2)
+        done = expect(operations.conversations.compress_session(caller, name, focus=focus), as_json=False, code=2)
     if as_json:
         print_json(done.as_json())
     if done.why is not None:
@@ -312,10 +290,8 @@ def compress(
 
 def _preview(name: str, *, as_json: bool) -> None:
     with open_caller() as caller:
-        found = operations.conversations.preview_session(caller, name)
-    if isinstance(found, Refused):
-        refuse(found, as_json=False, code=2)
+        preview = expect(operations.conversations.preview_session(caller, name), as_json=False, code=2)
     if as_json:
-        print_json(found.as_json())
+        print_json(preview.as_json())
     else:
-        say(found.describe())
+        say(preview.describe())

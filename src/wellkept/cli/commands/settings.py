@@ -16,18 +16,18 @@ from wellkept.cli.terminal import (
     chosen_home,
     complete_hint,
     confirm,
+    expect,
     fail,
     note,
     open_caller,
     print_json,
     read_input,
-    refuse,
     require_person,
     say,
+    show_json,
     why_no_person,
 )
 from wellkept.config.home import DEFAULT_PROFILE, find_home
-from wellkept.core.errors import Refused
 
 
 def _complete_settings(incomplete: str) -> list[str]:
@@ -62,11 +62,9 @@ def config_show(
 ) -> None:
     """Print every setting with its value and where it came from."""
     with open_caller() as caller:
-        found = operations.profiles.show_settings(caller, key)
-    if as_json:
-        print_json(found.as_json())
-        return
-    for name, (value, origin) in found.rows.items():
+        settings = operations.profiles.show_settings(caller, key)
+    show_json(settings, as_json=as_json)
+    for name, (value, origin) in settings.rows.items():
         say(f"{name} = {value!r}  ({origin})")
 
 
@@ -85,9 +83,7 @@ def config_set(
         file = operations.storage.write_address(home, value, why_no_person=why)
     else:
         written = operations.profiles.hide_password(set_value(home, key, value, why_no_person=why))
-    if as_json:
-        print_json({"key": key, "value": written, "file": str(file)})
-        return
+    show_json({"key": key, "value": written, "file": str(file)}, as_json=as_json)
     say(f"{key} = {written!r} in {file}")
     if file != home.config_file:
         note(f"it has a password, so it is stored with the secrets and not in {home.config_file}")
@@ -104,20 +100,16 @@ def config_unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
         file = operations.storage.drop_address(home, why_no_person=why)
     else:
         file = home.config_file if unset_value(home, key, why_no_person=why) else None
-    if as_json:
-        print_json({"key": key, "removed": file is not None})
-    else:
-        say(f"{key} was {'not set' if file is None else 'removed'} in {file or home.config_file}")
+    show_json({"key": key, "removed": file is not None}, as_json=as_json)
+    say(f"{key} was {'not set' if file is None else 'removed'} in {file or home.config_file}")
 
 
 @config_app.command("path")
 def config_path(as_json: JsonFlag = False) -> None:
     """Print where the settings file is."""
     file = chosen_home().config_file
-    if as_json:
-        print_json({"file": str(file), "exists": file.exists()})
-    else:
-        say(str(file))
+    show_json({"file": str(file), "exists": file.exists()}, as_json=as_json)
+    say(str(file))
 
 
 @config_app.command("secret")
@@ -151,12 +143,12 @@ def _root() -> Path:
 @profile_app.command("list")
 def profile_list(as_json: JsonFlag = False) -> None:
     """List the profiles; the active one is marked."""
-    found = operations.profiles.list_profiles(_root())
+    profiles = operations.profiles.list_profiles(_root())
     if as_json:
-        print_json([{"name": one.name, "active": one.is_active, "path": str(one.path)} for one in found])
+        print_json([{"name": one.name, "active": one.is_active, "path": str(one.path)} for one in profiles])
         return
-    for one in found:
-        say(f"{'*' if one.is_active else ' '} {one.name}  {one.path}")
+    for profile in profiles:
+        say(f"{'*' if profile.is_active else ' '} {profile.name}  {profile.path}")
 
 
 @profile_app.command("create")
@@ -212,10 +204,8 @@ def profile_show(as_json: JsonFlag = False) -> None:
 
 
 def _show(profile: "operations.profiles.Profile", *, as_json: bool) -> None:
-    if as_json:
-        print_json(profile.as_json())
-    else:
-        say(f"{profile.name}: {profile.state} ({profile.path})")
+    show_json(profile, as_json=as_json)
+    say(f"{profile.name}: {profile.state} ({profile.path})")
 
 
 model_app = typer.Typer(no_args_is_help=True, help="Choose and test models.", rich_markup_mode=None)
@@ -225,19 +215,17 @@ model_app = typer.Typer(no_args_is_help=True, help="Choose and test models.", ri
 def model_list(as_json: JsonFlag = False) -> None:
     """List model sources: which is used, which could be, and what the others need."""
     with open_caller() as caller:
-        found = operations.models.list_models(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
-    say(f"in use: {found.choice.name}  ({found.choice.reason})")
-    for fallback in found.fallbacks:
+        models = operations.models.list_models(caller)
+    show_json(models, as_json=as_json)
+    say(f"in use: {models.choice.name}  ({models.choice.reason})")
+    for fallback in models.fallbacks:
         say(f"  then: {fallback}")
-    for one in found.offers:
-        say(f"  {'yes' if one.is_available else ' no'}  {one.name}  ({one.reason})")
-        for model in one.models[1:]:
-            say(f"         {one.name.partition('/')[0]}/{model}")
+    for offer in models.offers:
+        say(f"  {'yes' if offer.is_available else ' no'}  {offer.name}  ({offer.reason})")
+        for model in offer.models[1:]:
+            say(f"         {offer.name.partition('/')[0]}/{model}")
     say(complete_hint("choose one with `kept model set NAME`, test it with `kept model test`"))
-    say(f"prices were last checked on {found.prices_checked}; `model.prices` sets your own")
+    say(f"prices were last checked on {models.prices_checked}; `model.prices` sets your own")
 
 
 @model_app.command("set")
@@ -248,11 +236,9 @@ def model_set(
     """Choose the model to talk with, for this home."""
     with open_caller() as caller:
         chosen = operations.models.choose_model(caller, name)
-    if as_json:
-        print_json(chosen.as_json())
-    else:
-        hint = "`kept model list` shows what it resolves to, `kept model test` tests it"
-        say(f"model.default is now {chosen.model}; {hint}")
+    show_json(chosen, as_json=as_json)
+    hint = "`kept model list` shows what it resolves to, `kept model test` tests it"
+    say(f"model.default is now {chosen.model}; {hint}")
 
 
 @model_app.command("test")
@@ -263,9 +249,7 @@ def model_try(
     """Send one short message; show how long the answer took and what it used."""
     with open_caller() as caller:
         tried = operations.models.try_model(caller, name)
-    if as_json:
-        print_json(tried.as_json())
-        return
+    show_json(tried, as_json=as_json)
     response, usage = tried.response, tried.response.usage
     money = "price unknown" if tried.cost is None else f"${tried.cost:.6f}"
     answer = response.message.text.strip() or "(nothing)"
@@ -283,14 +267,12 @@ context_app = typer.Typer(
 def context_list(as_json: JsonFlag = False) -> None:
     """List the engines that can be used."""
     with open_caller() as caller:
-        found = operations.conversations.list_engines(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
-    for name, source, description in found.engines:
-        say(f"{'*' if name == found.used else ' '} {name:14} {source:12} {description}".rstrip())
-    if found.used not in {name for name, _, _ in found.engines}:
-        note(f"{found.used!r} is configured but does not exist; choose one with `kept context use NAME`")
+        engines = operations.conversations.list_engines(caller)
+    show_json(engines, as_json=as_json)
+    for name, source, description in engines.engines:
+        say(f"{'*' if name == engines.used else ' '} {name:14} {source:12} {description}".rstrip())
+    if engines.used not in {name for name, _, _ in engines.engines}:
+        note(f"{engines.used!r} is configured but does not exist; choose one with `kept context use NAME`")
 
 
 @context_app.command("use")
@@ -299,17 +281,15 @@ def context_use(
 ) -> None:
     """Choose the engine; it takes effect when a conversation is next started."""
     from wellkept.config.settings import set_value
-    from wellkept.context.engines import choose_engine
+    from wellkept.context.plugins import choose_engine
 
     home = chosen_home()
-    found = choose_engine(name, home=home.path)
-    if found.warning:
-        fail(found.warning.partition(";")[0], "`kept context list` shows the engines", code=2)
+    engine = choose_engine(name, home=home.path)
+    if engine.warning:
+        fail(engine.warning.partition(";")[0], "`kept context list` shows the engines", code=2)
     set_value(home, "context.engine", name, why_no_person=why_no_person(home))
-    if as_json:
-        print_json({"engine": name})
-    else:
-        say(f"context.engine = {name!r} in {home.config_file}")
+    show_json({"engine": name}, as_json=as_json)
+    say(f"context.engine = {name!r} in {home.config_file}")
 
 
 @context_app.command("status")
@@ -319,12 +299,8 @@ def context_status(
 ) -> None:
     """Print the limits of the window; for a session also how full it is and whether compaction is paused."""
     with open_caller() as caller:
-        found = operations.conversations.report_window(caller, session)
-    if isinstance(found, Refused):
-        refuse(found, as_json=False, code=2)
-    if as_json:
-        print_json(found.as_json())
-        return
-    for key, value in found.as_json().items():
+        report = expect(operations.conversations.report_window(caller, session), as_json=False, code=2)
+    show_json(report, as_json=as_json)
+    for key, value in report.as_json().items():
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
         say(f"{key.replace('_', ' '):20} {shown}")

@@ -11,15 +11,16 @@ from wellkept.cli.terminal import (
     YesFlag,
     confirm,
     count_noun,
+    expect,
     fail,
     note,
     open_caller,
     print_json,
-    refuse,
     say,
     say_exactly,
+    show_json,
 )
-from wellkept.core.errors import Refused, UsageError
+from wellkept.core.errors import UsageError
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
@@ -43,12 +44,10 @@ def register(program: typer.Typer) -> None:
 def status(as_json: JsonFlag = False) -> None:
     """Print where the home is stored and its size; for a server, also version and role."""
     with open_caller() as caller:
-        found = operations.storage.show_storage(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
-    say(f"{found.kind}: {found.place}")
-    for name, value in found.facts.items():
+        storage = operations.storage.show_storage(caller)
+    show_json(storage, as_json=as_json)
+    say(f"{storage.kind}: {storage.place}")
+    for name, value in storage.facts.items():
         say(f"{name:12} {value:,}" if isinstance(value, int) else f"{name:12} {value}")
 
 
@@ -68,14 +67,16 @@ def migrate(
     """
     with open_caller() as caller:
         if to is None or owner_url_env is not None:
-            _update_tables(caller, owner_url_env, as_json=as_json and to is None)
+            done = operations.storage.update_tables(caller, _find_owner_url(caller, owner_url_env))
+            if as_json and to is None:
+                print_json({"migrations": list(done)})
+            else:
+                note(f"migrations: {', '.join(map(str, done)) or 'none was due'}")
         if to is None:
             return
         if not confirm(f"Move this home to {operations.profiles.hide_password(to)}?", yes=yes):
             fail("nothing was moved", code=1)
-        moved = operations.storage.move_storage(caller, to)
-    if isinstance(moved, Refused):
-        refuse(moved, as_json=as_json)
+        moved = expect(operations.storage.move_storage(caller, to), as_json=as_json)
     _show_move(moved, as_json=as_json)
 
 
@@ -88,14 +89,6 @@ def _show_move(moved: "MoveReport", *, as_json: bool) -> None:
         told = ", ".join(f"{counts.get(table, 0):,} {table}" for table in ("sessions", "messages", "pages", "edits"))
         say(f"{user}: {told}")
     say(f"moved to {moved.to}: {moved.rows:,} rows, verified by count and checksum; {moved.setting}")
-
-
-def _update_tables(caller: "Caller", owner_url_env: str | None, *, as_json: bool) -> None:
-    done = operations.storage.update_tables(caller, _find_owner_url(caller, owner_url_env))
-    if as_json:
-        print_json({"migrations": list(done)})
-    else:
-        note(f"migrations: {', '.join(map(str, done)) or 'none was due'}")
 
 
 def _find_owner_url(caller: "Caller", variable: str | None) -> str:

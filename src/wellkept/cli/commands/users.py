@@ -12,12 +12,14 @@ from wellkept.cli.terminal import (
     JsonFlag,
     YesFlag,
     count_noun,
+    expect,
     note,
     open_caller,
     print_json,
     print_json_line,
     refuse,
     say,
+    show_json,
     write_lines,
 )
 from wellkept.core.errors import Reason, Refused
@@ -42,11 +44,9 @@ UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's id
 def user_list(as_json: JsonFlag = False) -> None:
     """List the users and the number of their sessions."""
     with open_caller() as caller:
-        found = operations.users.list_users(caller)
-    if as_json:
-        print_json([user.as_json() for user in found])
-        return
-    for user in found:
+        users = operations.users.list_users(caller)
+    show_json(users, as_json=as_json)
+    for user in users:
         say(f"{user.id:<24} {count_noun(user.sessions, 'session')}")
 
 
@@ -54,13 +54,9 @@ def user_list(as_json: JsonFlag = False) -> None:
 def user_create(user: UserArgument, as_json: JsonFlag = False) -> None:
     """Create a user with separate pages, skills and conversations."""
     with open_caller() as caller:
-        made = operations.users.create_user(caller, user)
-    if isinstance(made, Refused):
-        refuse(made, as_json=as_json)
-    if as_json:
-        print_json({"success": True, **made.as_json()})
-    else:
-        say(f"created {made.id}; use it with: kept --as {made.id} COMMAND")
+        made = expect(operations.users.create_user(caller, user), as_json=as_json)
+    show_json({"success": True, **made.as_json()}, as_json=as_json)
+    say(f"created {made.id}; use it with: kept --as {made.id} COMMAND")
 
 
 @user_app.command("export")

@@ -14,6 +14,7 @@ from wellkept.core.tools import ToolSchema
 from wellkept.gateway.compatible.clients import (
     ClientRequest,
     InvalidRequest,
+    Result,
     check_messages,
     make_content,
     take_bool,
@@ -24,7 +25,6 @@ from wellkept.gateway.compatible.clients import (
     take_text,
     take_tool,
 )
-from wellkept.gateway.compatible.results import Result
 from wellkept.gateway.streams import sse
 
 _SKIPPED = frozenset({"thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result"})
@@ -114,7 +114,7 @@ def read_assistant(value: object, field: str) -> Message:
         block = take_object(raw, f"{field}.{place}")
         kind = take_text(block.get("type"), f"{field}.{place}.type")
         if kind == "tool_use":
-            name, call_id = (take_text(block.get(each), f"{field}.{place}.{each}") for each in ("name", "id"))
+            name, call_id = (take_text(block.get(key), f"{field}.{place}.{key}") for key in ("name", "id"))
             calls.append(ToolCall(call_id, name, dumps(block.get("input") or {})))
         elif kind not in _SKIPPED:
             texts.append(take_text(block.get("text") or "", f"{field}.{place}.text"))

@@ -14,6 +14,7 @@ from wellkept.core.tools import ToolSchema
 from wellkept.gateway.compatible.clients import (
     ClientRequest,
     InvalidRequest,
+    Result,
     check_messages,
     make_content,
     read_image,
@@ -24,7 +25,6 @@ from wellkept.gateway.compatible.clients import (
     take_text,
     take_tool,
 )
-from wellkept.gateway.compatible.results import Result
 
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
 _SKIPPED = frozenset({"reasoning", "item_reference", "web_search_call", "local_shell_call", "compaction"})

@@ -75,10 +75,10 @@ class Body:
         """Return the body with texts added."""
         parts: list[str] = []
         before = 0
-        for each in sorted(splices, key=lambda one: one.place):
-            comma = "," if each.is_first and parts and each.place == before else ""
-            parts += [self.text[before : each.place], comma, each.text]
-            before = each.place
+        for splice in sorted(splices, key=lambda one: one.place):
+            comma = "," if splice.is_first and parts and splice.place == before else ""
+            parts += [self.text[before : splice.place], comma, splice.text]
+            before = splice.place
         return "".join((*parts, self.text[before:])).encode("utf-8")
 
 
@@ -88,9 +88,9 @@ def quote(text: str) -> str:
 
 
 def _skip_space(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    assert found is not None
-    return found.end()
+    match = _SPACE.match(text, place)
+    assert match is not None
+    return match.end()
 
 
 def _read_members(text: str, start: int) -> Iterator[tuple[str, Node]]:

@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import unquote
 
 import anyio
 import httpx2
+from fastapi import APIRouter, Request
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.datastructures import Headers
+from starlette.responses import Response
 
 from wellkept.agent.offload import offload
 from wellkept.app import Scope
@@ -22,18 +25,22 @@ from wellkept.core.errors import KeptError, StorageError
 from wellkept.core.text import dumps
 from wellkept.gateway.compatible import anthropic, openai_chat, openai_responses
 from wellkept.gateway.compatible.clients import ClientRequest, InvalidRequest, find_key, is_background_call
+from wellkept.gateway.identity import SentAsKey
 from wellkept.gateway.proxy import bodies, replies
 from wellkept.gateway.proxy.bodies import Additive, Body, Unspliceable
 from wellkept.gateway.proxy.forwarding import (
     ForwardedReply,
     Outcome,
+    contains_token,
+    find_target,
     load_upstreams,
     open_client,
     select_request_headers,
 )
-from wellkept.gateway.state import proxied_conversations, proxy_additions
-from wellkept.gateway.state.proxied_conversations import ProxiedAnswer
-from wellkept.gateway.state.proxy_additions import Additions, ProxiedConversation
+from wellkept.gateway.requests import Reader, problem
+from wellkept.gateway.routes.v1 import write_problem
+from wellkept.gateway.state import proxied_conversations
+from wellkept.gateway.state.proxied_conversations import Additions, ProxiedAnswer, ProxiedConversation
 from wellkept.gateway.streams import run_guarded
 from wellkept.operations import recall
 from wellkept.operations.recall import Recipient
@@ -43,7 +50,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from wellkept.app import App, Caller
     from wellkept.core.messages import Message
@@ -270,7 +276,7 @@ def prepare_request(
         return Prepared(raw, "off")
     said = describe_conversation(asked, body.values, headers, client)
     try:
-        given = proxy_additions.find_additions(caller, said, recall=recall, deadline=deadline)
+        given = proxied_conversations.find_additions(caller, said, recall=recall, deadline=deadline)
         passages = {asked.places[place]: text for place, text in given.passages.items()}
         content = bodies.add_texts(body, api.additive, given.block, passages)
     except Unspliceable:
@@ -339,3 +345,35 @@ def read_answer(api: ProxiedApi, outcome: Outcome) -> ProxiedAnswer | None:
         return None
     messages = tuple(_normalise(message) for message in answer.messages)
     return replace(answer, messages=messages, is_broken_off=answer.is_broken_off or not outcome.is_whole)
+
+
+router = APIRouter(prefix="/proxy", tags=["proxy"])
+
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
+
+@router.api_route("/{name}/{path:path}", methods=_METHODS, include_in_schema=False, response_model=None)
+async def forward_request(request: Request, caller: Reader, name: str, path: str) -> Response:
+    """Forward a request to the endpoint of this name."""
+    proxy = cast("Proxy | None", request.app.state.proxy)
+    if proxy is None:
+        return _refuse(request, 404, "the proxy is off", "start the server with --proxy")
+    upstream = proxy.upstreams.get(name)
+    if upstream is None:
+        known = ", ".join(sorted(proxy.upstreams))
+        return _refuse(request, 404, f"there is no upstream {name[:50]!r}", f"use {known}, or add it to serve.proxy")
+    target = find_target(upstream, request.scope)
+    if target is None:
+        return _refuse(request, 404, "only paths below v1 are forwarded", "check the base URL of the client")
+
+    if contains_token(target, select_request_headers(request.headers.raw)):
+        raise SentAsKey
+
+    def tell_failure(status: int, message: str) -> Response:
+        return _refuse(request, status, message)
+
+    return await proxy.forward(request, caller, target, api=APIS.get(unquote(path)), on_failure=tell_failure)
+
+
+def _refuse(request: Request, status: int, detail: str, next_step: str = "") -> Response:
+    return write_problem(request.url.path, problem(status, detail, next_step))

@@ -42,21 +42,16 @@ class Copy:
             case "" | "identity":
                 return raw
             case "gzip" | "x-gzip" | "deflate":
-                return _inflate(raw)
+                for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):
+                    try:
+                        return zlib.decompressobj(window).decompress(raw, MOST_BYTES)
+                    except zlib.error:
+                        continue
+                return None
             case "zstd":
                 return _decompress_zstd(raw)
             case _:
                 return None
-
-
-def _inflate(raw: bytes) -> bytes | None:
-    """Decompress gzip and both forms of deflate; a truncated stream gives what there is."""
-    for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):
-        try:
-            return zlib.decompressobj(window).decompress(raw, MOST_BYTES)
-        except zlib.error:
-            continue
-    return None
 
 
 def _decompress_zstd(raw: bytes) -> bytes | None:

@@ -16,8 +16,7 @@ from wellkept.core.ids import random_hex
 from wellkept.core.provenance import UNSTATED
 from wellkept.core.text import JSON
 from wellkept.core.values import asdict
-from wellkept.gateway.answers import json_response
-from wellkept.gateway.requests import Writer, get_turns
+from wellkept.gateway.requests import Writer, get_turns, json_response
 from wellkept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
 from wellkept.gateway.turns import Turns, Wanted
 from wellkept.operations import conversations
@@ -98,7 +97,7 @@ def answer_json(answer: Answer) -> dict[str, JSON]:
         "session_id": answer.session_id,
         "text": answer.text,
         "tool_calls": [{"name": call.name, "arguments": call.arguments, "ok": call.ok} for call in answer.tool_calls],
-        "saved": [{"ledger_id": one.ledger_id, "target": one.target, "text": one.text} for one in answer.saved],
+        "saved": [{"ledger_id": entry.ledger_id, "target": entry.target, "text": entry.text} for entry in answer.saved],
         "interrupted": answer.interrupted,
         "stopped_by": answer.stopped_by,
         "usage": {"prompt_tokens": answer.usage.prompt_tokens, "output_tokens": answer.usage.output_tokens},

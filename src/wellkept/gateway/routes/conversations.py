@@ -9,8 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from wellkept.connect import preview
 from wellkept.core.text import dumps
-from wellkept.gateway.answers import answer
-from wellkept.gateway.requests import Limit, Moment, Reader, Writer, offer, read_moment
+from wellkept.gateway.requests import Limit, Moment, Reader, Writer, answer, offer, read_moment
 from wellkept.operations import receipts, search, sessions
 from wellkept.sessions.receipts import Mark
 
@@ -168,14 +167,7 @@ offer(
     session=Short,
 )
 offer(router.get, "/receipts/{receipt}", receipts.show_receipt, receipt=MessageNumber)
-
-
-@router.put("/receipts/{receipt}/mark")
-def mark_receipt(caller: Writer, receipt: MessageNumber, body: MarkRequest) -> Response:
-    """Mark a receipt, or one message of it, as useful, wrong or never to be shown again."""
-    return answer(receipts.mark_receipt(caller, receipt, body.mark, message_id=body.message_id))
-
-
+offer(router.put, "/receipts/{receipt}/mark", receipts.mark_receipt, Writer, receipt=MessageNumber, body=MarkRequest)
 offer(
     router.delete,
     "/receipts/{receipt}/mark",

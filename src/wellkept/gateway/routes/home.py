@@ -10,11 +10,10 @@ from wellkept.connect import status as connect_status
 from wellkept.core.errors import Refused
 from wellkept.core.values import asdict
 from wellkept.forgetting import requests as forget_requests
-from wellkept.gateway.answers import answer, answer_list, json_response, refusal
-from wellkept.gateway.requests import Admin, Reader, Writer, offer
+from wellkept.gateway.requests import Admin, Reader, Writer, answer, json_response, offer, refusal
 from wellkept.gateway.state import pairing, tokens
-from wellkept.importing import sources as import_sources
-from wellkept.operations import conversations, doctor, models, profiles, providers, tools, upkeep, usage, users
+from wellkept.imports import sources as import_sources
+from wellkept.operations import conversations, doctor, models, profiles, providers, tools, upkeep, users
 
 router = APIRouter(prefix="/api", tags=["home"])
 
@@ -71,7 +70,7 @@ def report_providers(caller: Reader) -> Response:
 @router.get("/providers/stats")
 def measure_providers(caller: Reader, days: Days = 30) -> Response:
     """Return hit rate, latency and cost of each provider."""
-    return json_response([asdict(one) for one in providers.measure_providers(caller, days=days)])
+    return json_response([asdict(provider) for provider in providers.measure_providers(caller, days=days)])
 
 
 offer(router.get, "/providers/outbox", providers.list_outbox, provider=ProviderName)
@@ -89,7 +88,7 @@ def drop_outbox(caller: Writer, provider: ProviderName = None, item_id: ItemId =
     return json_response({"dropped": providers.drop_outbox(caller, provider=provider, item_id=item_id)})
 
 
-offer(router.get, "/usage", usage.report_usage, by=usage.By, days=Annotated[int | None, Query(ge=1, le=36_500)])
+offer(router.get, "/usage", models.report_usage, by=models.By, days=Annotated[int | None, Query(ge=1, le=36_500)])
 
 
 @router.post("/forget")
@@ -113,7 +112,10 @@ def list_tools(caller: Reader) -> Response:
     """Return the tools over the memory that other agents are given."""
     schemas = tools.list_shared_tools(has_project=tools.has_project(caller))
     return json_response(
-        [{"name": one.name, "description": one.description, "parameters": dict(one.parameters)} for one in schemas]
+        [
+            {"name": schema.name, "description": schema.description, "parameters": dict(schema.parameters)}
+            for schema in schemas
+        ]
     )
 
 
@@ -136,43 +138,13 @@ def read_connections(caller: Admin) -> Response:
 
 
 offer(router.get, "/imports", import_sources.find_sources, Admin)
-
-
-@router.get("/users")
-def list_users(caller: Admin) -> Response:
-    """Return the people who share this home."""
-    return answer_list(users.list_users(caller))
-
-
-@router.post("/users", status_code=201)
-def create_user(caller: Admin, body: NewUser) -> Response:
-    """Create a user."""
-    return answer(users.create_user(caller, body.user_id), status=201)
-
-
-@router.get("/tokens")
-def list_tokens(caller: Admin) -> Response:
-    """Return the tokens, without their secrets."""
-    return answer_list(tokens.list_tokens(caller))
-
-
-@router.post("/tokens", status_code=201)
-def create_token(caller: Admin, body: TokenRequest) -> Response:
-    """Create a token; its secret is in this answer only."""
-    made = tokens.create_token(caller, body.user_id, name=body.name, scopes=body.scopes, days=body.days)
-    return answer(made, status=201)
-
-
+offer(router.get, "/users", users.list_users, Admin)
+offer(router.post, "/users", users.create_user, Admin, status=201, body=NewUser)
+offer(router.get, "/tokens", tokens.list_tokens, Admin)
+offer(router.post, "/tokens", tokens.create_token, Admin, status=201, body=TokenRequest)
 offer(router.delete, "/tokens/{token_id}", tokens.revoke_token, Admin, token_id=Annotated[str, Path(max_length=200)])
 offer(router.get, "/pairings", pairing.list_pairings, Admin)
-
-
-@router.post("/pairings", status_code=201)
-def accept_code(caller: Admin, body: PairingRequest) -> Response:
-    """Pair a person of a chat platform by their code."""
-    return answer(pairing.accept_code(caller, body.code, body.user_id), status=201)
-
-
+offer(router.post, "/pairings", pairing.accept_code, Admin, status=201, body=PairingRequest)
 offer(
     router.delete,
     "/pairings/{platform}",
@@ -187,4 +159,4 @@ offer(router.get, "/settings", profiles.show_settings, Admin, key=Annotated[str 
 @router.get("/doctor")
 def check_everything(caller: Admin) -> Response:
     """Check the whole installation, without calling models or providers."""
-    return answer_list(list(doctor.check_everything(caller, offline=True)))
+    return answer(list(doctor.check_everything(caller, offline=True)))

@@ -8,10 +8,21 @@ from starlette.responses import Response
 
 from wellkept.core.errors import Reason, Refused
 from wellkept.forgetting import requests as forget_requests
-from wellkept.gateway.answers import answer, answer_list, json_response, make_etag, matches_etag, problem
-from wellkept.gateway.requests import Limit, Moment, Reader, Writer, offer, read_moment
+from wellkept.gateway.requests import (
+    Limit,
+    Moment,
+    Reader,
+    Writer,
+    answer,
+    json_response,
+    make_etag,
+    matches_etag,
+    offer,
+    problem,
+    read_moment,
+)
 from wellkept.memory.page import Add, Edit, Remove, Replace, Target
-from wellkept.operations import entries, news, pages
+from wellkept.operations import memory, news, projectfacts
 
 router = APIRouter(prefix="/api/memory", tags=["memory"])
 
@@ -50,49 +61,47 @@ class UndoRequest(BaseModel):
 @router.get("")
 def show_pages(caller: Reader, target: Target | None = None) -> Response:
     """Return one page or all, entry by entry."""
-    return answer(pages.show_pages(caller, target, with_metadata=True))
+    return answer(memory.show_pages(caller, target, with_metadata=True))
 
 
-offer(router.get, "/snapshot", pages.render_snapshot)
+offer(router.get, "/snapshot", memory.render_snapshot)
 
 
 @router.get("/log")
 def read_log(caller: Reader, since: Moment = None, target: Target | None = None, limit: Limit = 100) -> Response:
     """Return the edits, the newest first."""
-    log = pages.read_log(caller, target=target, since=read_moment(caller, since) or 0.0)
+    log = memory.read_log(caller, target=target, since=read_moment(caller, since) or 0.0)
     return json_response(log.as_json()[:limit])
 
 
-@router.post("/undo")
-def undo(caller: Writer, body: UndoRequest) -> Response:
-    """Undo one edit, one group, or the newest group that is not undone yet."""
-    return answer(pages.undo(caller, ledger_id=body.ledger_id, group_id=body.group_id))
+offer(router.post, "/undo", memory.undo, Writer, body=UndoRequest)
 
 
 @router.get("/at")
 def read_pages_at(caller: Reader, moment: Annotated[str, Query(max_length=100)]) -> Response:
     """Return the pages as they were at a moment."""
-    return answer(pages.read_pages_at(caller, read_moment(caller, moment) or 0.0))
+    return answer(memory.read_pages_at(caller, read_moment(caller, moment) or 0.0))
 
 
 @router.get("/archive")
 def search_archive(caller: Reader, query: Annotated[str, Query(max_length=1_000)] = "") -> Response:
     """Return removed, replaced or displaced texts that contain every word of the query."""
-    return answer(pages.search_archive(caller, query))
+    return answer(memory.search_archive(caller, query))
 
 
-offer(router.post, "/archive/{ledger_id}/restore", pages.restore, Writer, ledger_id=Row)
+offer(router.post, "/archive/{ledger_id}/restore", memory.restore, Writer, ledger_id=Row)
 
 
 @router.get("/pending")
 def list_pending(caller: Reader) -> Response:
     """Return the writes that wait for approval."""
-    return answer_list([*pages.list_pending(caller), *forget_requests.list_requests(caller)])
+    return answer([*memory.list_pending(caller), *forget_requests.list_requests(caller)])
 
 
-offer(router.post, "/pending/{pending_id}/approve", pages.approve, Writer, pending_id=PendingId)
-offer(router.post, "/pending/{pending_id}/reject", pages.reject, Writer, pending_id=PendingId)
-offer(router.get, "/entries", entries.list_entries)
+offer(router.post, "/pending/{pending_id}/approve", memory.approve, Writer, pending_id=PendingId)
+offer(router.post, "/pending/{pending_id}/reject", memory.reject, Writer, pending_id=PendingId)
+offer(router.get, "/entries", memory.list_entries)
+offer(router.get, "/facts", projectfacts.check_project)
 offer(router.get, "/changes", news.list_changes)
 offer(router.post, "/changes/{group_id}/keep", news.keep_group, Writer, group_id=Annotated[str, Path(max_length=100)])
 
@@ -102,22 +111,22 @@ def check_entry(
     caller: Reader, text: Annotated[str, Query(max_length=20_000)], target: Target = Target.MEMORY
 ) -> Response:
     """Return what adding an entry would do: size, verdict of the scanner, near duplicates."""
-    return answer(entries.check_entry(caller, target, text))
+    return answer(memory.check_entry(caller, target, text))
 
 
 @router.get("/{target}/steps")
 def read_step(caller: Reader, target: Target, step: Annotated[int | None, Query(ge=0, le=2**53)] = None) -> Response:
     """Return a page after one step of its ledger, and the current page."""
-    return answer(pages.read_step(caller, target, step))
+    return answer(memory.read_step(caller, target, step))
 
 
-offer(router.get, "/{target}/trace", entries.trace_entry, target=Target, text=Annotated[str, Query(max_length=20000)])
+offer(router.get, "/{target}/trace", memory.trace_entry, target=Target, text=Annotated[str, Query(max_length=20000)])
 
 
 @router.get("/{target}")
 def read_page(caller: Reader, target: Target) -> Response:
     """Return one page as text, with an ETag for a later change."""
-    page = pages.read_page(caller, target)
+    page = memory.read_page(caller, target)
     text = page.text
     return json_response(
         {"target": target.value, "text": text, "entries": list(page.entries)}, headers={"ETag": make_etag(text)}
@@ -127,10 +136,10 @@ def read_page(caller: Reader, target: Target) -> Response:
 @router.put("/{target}")
 def replace_page(caller: Writer, target: Target, body: WholePage, if_match: IfMatch = None) -> Response:
     """Replace the whole page; with If-Match only if nobody changed it meanwhile."""
-    before = pages.read_page(caller, target)
+    before = memory.read_page(caller, target)
     if not matches_etag(if_match, make_etag(before.text)):
         return _refuse_stale(before.text)
-    return answer(pages.replace_page(caller, target, body.text, before=before))
+    return answer(memory.replace_page(caller, target, body.text, before=before))
 
 
 @router.post("/{target}/entries", status_code=201)
@@ -158,10 +167,10 @@ def remove_entry(
 
 def _edit(caller: Writer, target: Target, edit: Edit, if_match: str | None, *, status: int = 200) -> Response:
     if if_match is not None:
-        text = pages.read_page(caller, target).text
+        text = memory.read_page(caller, target).text
         if not matches_etag(if_match, make_etag(text)):
             return _refuse_stale(text)
-    result = pages.edit_entry(caller, edit, target)
+    result = memory.edit_entry(caller, edit, target)
     if isinstance(result, Refused) and result.reason is Reason.NO_MATCH:
         return problem(404, result.error, result.remedy, more={"reason": result.reason.value})
     return answer(result, status=status)

@@ -7,8 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from wellkept.core.errors import Refused
-from wellkept.gateway.answers import answer, json_response, make_etag, refusal
-from wellkept.gateway.requests import Reader, Writer, offer
+from wellkept.gateway.requests import Reader, Writer, answer, json_response, make_etag, offer, refusal
 from wellkept.operations import curator, skills
 
 router = APIRouter(prefix="/api", tags=["skills"])
@@ -47,15 +46,7 @@ offer(
     query=Annotated[str | None, Query(max_length=1_000)],
     category=Annotated[str | None, Query(max_length=200)],
 )
-
-
-@router.post("/skills", status_code=201)
-def create_skill(caller: Writer, body: NewSkill) -> Response:
-    """Write a new skill."""
-    made = skills.create_skill(caller, body.name, body.text, category=body.category, description=body.description)
-    return answer(made, status=201)
-
-
+offer(router.post, "/skills", skills.create_skill, Writer, status=201, body=NewSkill)
 offer(router.get, "/skills/pending", skills.list_pending)
 offer(router.post, "/skills/pending/{pending_id}/approve", skills.approve, Writer, pending_id=PendingId)
 offer(router.post, "/skills/pending/{pending_id}/reject", skills.reject, Writer, pending_id=PendingId)
@@ -77,24 +68,12 @@ def read_skill_text(caller: Reader, name: Name) -> Response:
     return json_response({"name": name, "text": text}, headers={"ETag": make_etag(text)})
 
 
-@router.put("/skills/{name}")
-def edit_skill(caller: Writer, name: Name, body: SkillBody) -> Response:
-    """Replace the SKILL.md of a skill."""
-    return answer(skills.edit_skill(caller, name, body.text))
-
-
+offer(router.put, "/skills/{name}", skills.edit_skill, Writer, name=Name, body=SkillBody)
 offer(router.delete, "/skills/{name}", skills.delete_skill, Writer, name=Name)
 offer(router.get, "/skills/{name}/log", skills.read_log, name=Name)
 offer(router.get, "/skills/{name}/diff", skills.diff_skill, name=Name, number=Version)
 offer(router.post, "/skills/{name}/undo", skills.undo_change, Writer, name=Name, number=Version)
 offer(router.post, "/skills/{name}/accept", skills.accept_skill, Writer, name=Name)
-
-
-@router.put("/skills/{name}/pin")
-def pin_skill(caller: Writer, name: Name, body: PinRequest) -> Response:
-    """Keep a skill from being archived, or allow it again."""
-    return answer(curator.pin_skill(caller, name, pinned=body.pinned))
-
-
+offer(router.put, "/skills/{name}/pin", curator.pin_skill, Writer, name=Name, body=PinRequest)
 offer(router.get, "/curator", curator.report_status)
 offer(router.post, "/curator/run", curator.run, Writer, dry_run=bool)

@@ -11,11 +11,18 @@ from starlette.responses import Response
 from wellkept.app import Caller
 from wellkept.core.errors import KeptError
 from wellkept.core.text import JSON
-from wellkept.gateway.answers import json_response
 from wellkept.gateway.compatible import anthropic, openai_chat, openai_responses
-from wellkept.gateway.compatible.clients import MODELS, ClientRequest, InvalidRequest, find_key, is_background_call
-from wellkept.gateway.compatible.results import Form, Result, answer_client
-from wellkept.gateway.requests import Reader, Writer, get_turns
+from wellkept.gateway.compatible.clients import (
+    MODELS,
+    ClientRequest,
+    Form,
+    InvalidRequest,
+    Result,
+    answer_client,
+    find_key,
+    is_background_call,
+)
+from wellkept.gateway.requests import Reader, Writer, get_turns, json_response
 from wellkept.gateway.streams import StreamedAnswer, Write, finish_or_abandon
 from wellkept.gateway.turns import Turns
 

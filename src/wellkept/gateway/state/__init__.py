@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from wellkept.core.lazy import load_on_use
+from wellkept.core.text import load_on_use
 
 if TYPE_CHECKING:
     from wellkept.gateway.state import (
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         pairing,
         platform_messages,
         proxied_conversations,
-        proxy_additions,
         tokens,
     )
 
@@ -21,7 +20,6 @@ __all__ = [
     "pairing",
     "platform_messages",
     "proxied_conversations",
-    "proxy_additions",
     "tokens",
 ]
 __getattr__ = load_on_use(__name__, __all__)

@@ -21,12 +21,14 @@ from wellkept.core.provenance import Kind, Source
 from wellkept.core.text import dumps
 from wellkept.gateway.state.conversation_keys import find_session, set_session
 from wellkept.security.taint import Flow
+from wellkept.storage.connections import statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from wellkept.app.caller import Caller
 
+SQL = statements("wellkept.gateway.state", "client_histories.sql")
 _CLAIMED = Source(Kind.AGENT, "api").stored
 _HASH_BYTES = 16
 _HEX_DIGITS = 8
@@ -78,7 +80,7 @@ def hash_message(message: Message) -> bytes:
     """Return a hash that is the same for equal messages of a client; surrounding spaces do not count."""
     calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
     text = "" if message.tool_calls else message.text.strip()  # clients change the text beside a call
-    images = [[one.media_type, hashlib.sha256(one.data.encode()).hexdigest()] for one in message.images]
+    images = [[image.media_type, hashlib.sha256(image.data.encode()).hexdigest()] for image in message.images]
     value = dumps([message.role.value, text, message.tool_call_id, calls, *images])
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()[:_HASH_BYTES]
 
@@ -110,8 +112,8 @@ def prepare_conversation(
     known, has_changed = tuple(stored[:common]), common > match.recorded
     rest = history[match.repeated :]
     if common < len(stored):
-        is_repeated = not rest and [hash_message(one) for one in new] == [
-            one.hash for one in stored[common : common + len(new)]
+        is_repeated = not rest and [hash_message(message) for message in new] == [
+            message.hash for message in stored[common : common + len(new)]
         ]
         later = stored[common + len(new) :] if keeping.is_led_elsewhere else ()
         in_place = is_repeated and not _holds_person(caller, later)
@@ -144,18 +146,18 @@ class Match(Struct, frozen=True):
 
 def _match_beginning(caller: Caller, key: str, history: Sequence[Message], new: Sequence[Message]) -> Match | None:
     """Return the conversation of a key, if the history begins as it does."""
-    found = find_session(caller, key)
-    if found is None:
+    session = find_session(caller, key)
+    if session is None:
         return None
     recorded = _read_history(caller, key)
-    stored = [*recorded, *_read_unrecorded(caller, found.session_id, recorded, [*history, *new])]
+    stored = [*recorded, *_read_unrecorded(caller, session.session_id, recorded, [*history, *new])]
     hashes = [hash_message(message) for message in history]
     common = 0
     while common < min(len(stored), len(hashes)) and stored[common].hash == hashes[common]:
         common += 1
     if common == 0 and stored and hashes:
         return None
-    return Match(key, found.session_id, stored, len(recorded), common, common)
+    return Match(key, session.session_id, stored, len(recorded), common, common)
 
 
 def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
@@ -168,7 +170,7 @@ def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
         return None
     for key in _find_keys(caller, hashes[-1]):
         recorded, found = _read_history(caller, key), find_session(caller, key)
-        ends = [place for place, one in enumerate(recorded, 1) if one.hash == hashes[-1]]
+        ends = [place for place, message in enumerate(recorded, 1) if message.hash == hashes[-1]]
         if found is None or not ends:
             continue
         end, alike = ends[-1], 0
@@ -184,11 +186,8 @@ def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
 def _find_keys(caller: Caller, digest: bytes) -> list[str]:
     """Return the conversations with this message, the last used first."""
     with caller.database.reading() as unit:
-        sql = (
-            "SELECT key FROM conversation_keys WHERE user_id = ?1 AND key IN "
-            "(SELECT key FROM client_messages WHERE user_id = ?1 AND hash = ?2) ORDER BY last_used DESC LIMIT ?3"
-        )
-        return [str(key) for (key,) in unit.execute(sql, (caller.user, digest, _MOST_KEYS))]
+        rows = unit.execute(SQL.keys, {"user": caller.user, "hash": digest, "limit": _MOST_KEYS})
+        return [str(key) for (key,) in rows]
 
 
 def begin_conversation(caller: Caller, key: str, session_id: SessionId) -> None:
@@ -246,7 +245,7 @@ def _go_back(
     store = caller.space.sessions
     # for a message that is not stored, the list names the one before it
     reached = stored[common - 1].message_id if common else MessageId(0)
-    number = next((one.message_id for one in stored[common:] if one.message_id > reached), reached)
+    number = next((message.message_id for message in stored[common:] if message.message_id > reached), reached)
     first = store.message(number)
     if in_place and first is not None and first.session_id == store.tip(session_id):
         store.rewind(first.session_id, first.id)
@@ -273,8 +272,8 @@ def _go_back(
 
 def _holds_person(caller: Caller, later: Sequence[ClientMessage]) -> bool:
     """Whether one of the messages was said by a person."""
-    found = caller.space.sessions.messages_by_id([one.message_id for one in later])
-    return any(row.message.role is Role.USER for row in found)
+    rows = caller.space.sessions.messages_by_id([message.message_id for message in later])
+    return any(row.message.role is Role.USER for row in rows)
 
 
 def _import_history(caller: Caller, key: str, history: Sequence[Message], keeping: Keeping) -> Prepared:
@@ -336,10 +335,9 @@ def append_messages(  # noqa: PLR0913 - the two flags say how the one conversati
 
 def _read_history(caller: Caller, key: str) -> list[ClientMessage]:
     with caller.database.reading() as unit:
-        sql = "SELECT hash, message_id FROM client_messages WHERE user_id = ? AND key = ? ORDER BY position"
         return [
             ClientMessage(bytes(digest), MessageId(int(str(number))))
-            for digest, number in unit.execute(sql, (caller.user, key))
+            for digest, number in unit.execute(SQL.history, {"user": caller.user, "key": key})
             if isinstance(digest, bytes)
         ]
 
@@ -357,11 +355,8 @@ def write_history(
 ) -> None:
     """Replace the recorded history of a key from a position on."""
     with caller.database.writing() as unit:
-        cut = "DELETE FROM client_messages WHERE user_id = ? AND key = ? AND position >= ?"
-        unit.execute(cut, (caller.user, key, start))
+        named = {"user": caller.user, "key": key}
+        unit.execute(SQL.cut, {**named, "start": start})
         for place, message in enumerate(messages, start):
-            unit.execute(
-                "INSERT INTO client_messages (user_id, key, position, hash, message_id) VALUES (?, ?, ?, ?, ?)",
-                (caller.user, key, place, message.hash, message.message_id),
-            )
+            unit.execute(SQL.add, {**named, "position": place, "hash": message.hash, "message": message.message_id})
         set_session(caller, key, session_id)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.ids import SessionId
+from wellkept.storage.connections import statements
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from wellkept.config.settings import ServeSettings
     from wellkept.storage.leases import Lease
 
+SQL = statements("wellkept.gateway.state", "conversation_keys.sql")
 _MOST_CHARACTERS = 200
 
 
@@ -70,8 +72,7 @@ class Continued(Struct, frozen=True):
 def find_session(caller: Caller, key: str) -> Continued | None:
     """Return the session that a key continues; None for a new key, or if the session was removed."""
     with caller.database.reading() as unit:
-        sql = "SELECT session_id, last_used FROM conversation_keys WHERE user_id = ? AND key = ?"
-        rows = list(unit.execute(sql, (caller.user, key)))
+        rows = list(unit.execute(SQL.session, {"user": caller.user, "key": key}))
     if not rows:
         return None
     session_id = SessionId(str(rows[0][0]))
@@ -83,8 +84,8 @@ def find_session(caller: Caller, key: str) -> Continued | None:
 def find_key(caller: Caller, session_id: SessionId) -> str | None:
     """Return the key that continues a session, the last used one."""
     with caller.database.reading() as unit:
-        sql = "SELECT key FROM conversation_keys WHERE user_id = ? AND session_id = ? ORDER BY last_used DESC LIMIT 1"
-        return next((str(key) for (key,) in unit.execute(sql, (caller.user, session_id))), None)
+        rows = unit.execute(SQL.key, {"user": caller.user, "session": session_id})
+        return next((str(key) for (key,) in rows), None)
 
 
 def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
@@ -92,11 +93,7 @@ def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
     caller.require(Scope.WRITE)
     now = caller.app.clock.now().timestamp()
     with caller.database.writing() as unit:
-        unit.execute(
-            "INSERT INTO conversation_keys (user_id, key, session_id, last_used) VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (user_id, key) DO UPDATE SET session_id = excluded.session_id, last_used = excluded.last_used",
-            (caller.user, key, session_id, now),
-        )
+        unit.execute(SQL.put, {"user": caller.user, "key": key, "session": session_id, "now": now})
 
 
 TurnLease: TypeAlias = "Lease"
@@ -114,17 +111,14 @@ def move_chat(caller: Caller, platform: str, before: str, after: str) -> None:
     if origin == after:
         return
     with caller.app.database.writing() as unit:
-        sql = (
-            "INSERT INTO moved_chats (platform, chat, origin) VALUES (?, ?, ?) ON CONFLICT (platform, chat) DO NOTHING"
-        )
-        unit.execute(sql, (platform, after, origin))
+        unit.execute(SQL.move_chat, (platform, after, origin))
 
 
 def find_origin(caller: Caller, platform: str, chat: str) -> str:
     """Return the first id of a chat that moved; empty if it never did."""
     caller.require(Scope.ADMIN)
     with caller.app.database.reading() as unit:
-        rows = list(unit.execute("SELECT origin FROM moved_chats WHERE platform = ? AND chat = ?", (platform, chat)))
+        rows = list(unit.execute(SQL.origin, (platform, chat)))
     return str(rows[0][0]) if rows else ""
 
 

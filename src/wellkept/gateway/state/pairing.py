@@ -12,6 +12,7 @@ from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.values import JsonStruct
 from wellkept.operations.users import check_user_id, create_user, require_user
+from wellkept.storage.connections import statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
 
+SQL = statements("wellkept.gateway.state", "pairing.sql")
 _LETTERS = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
 """Without characters that are easily confused."""
 _CODE_LENGTH = 8
@@ -75,8 +77,7 @@ def find_user(caller: Caller, platform: str, person: str) -> UserId | None:
     """Return the user of a person on a platform; None for a stranger, or if the user was removed."""
     caller.require(Scope.ADMIN)
     with caller.app.database.reading() as unit:
-        sql = "SELECT user_id FROM platform_people WHERE platform = ? AND person = ?"
-        rows = list(unit.execute(sql, (platform, person)))
+        rows = list(unit.execute(SQL.user, (platform, person)))
     if not rows:
         return None
     user = UserId(str(rows[0][0]))
@@ -92,29 +93,20 @@ def issue_code(caller: Caller, platform: str, person: str, name: str = "") -> st
     caller.require(Scope.ADMIN)
     now = caller.app.clock.now().timestamp()
     with caller.app.database.writing() as unit:
-        unit.execute("DELETE FROM pairing_codes WHERE created < ? OR created > ?", (now - _VALID_SECONDS, now + 60))
-        sql = "SELECT code, told FROM pairing_codes WHERE platform = ? AND person = ?"
-        for code, told in unit.execute(sql, (platform, person)):
+        unit.execute(SQL.drop_old_codes, (now - _VALID_SECONDS, now + 60))
+        for code, told in unit.execute(SQL.code_of, (platform, person)):
             if now - float(str(told)) < _TELL_EVERY_SECONDS:
                 return None
-            sql = "UPDATE pairing_codes SET told = ? WHERE platform = ? AND person = ?"
-            unit.execute(sql, (now, platform, person))
+            unit.execute(SQL.note_told, (now, platform, person))
             return str(code)
-        waiting = list(unit.execute("SELECT COUNT(*) FROM pairing_codes WHERE platform = ?", (platform,)))
+        waiting = list(unit.execute(SQL.count_waiting, (platform,)))
         if int(str(waiting[0][0])) >= _MOST_WAITING:
             return None
-        made = _make_code()
-        unit.execute(
-            "INSERT INTO pairing_codes (platform, person, name, code, created, told) VALUES (?, ?, ?, ?, ?, ?)",
-            (platform, person, name.strip()[:_MOST_NAME], made, now, now),
-        )
+        import secrets
+
+        made = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LENGTH))
+        unit.execute(SQL.add_code, (platform, person, name.strip()[:_MOST_NAME], made, now, now))
     return made
-
-
-def _make_code() -> str:
-    import secrets
-
-    return "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LENGTH))
 
 
 def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person:
@@ -124,8 +116,7 @@ def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person
     wanted = code.upper().replace("-", "").replace(" ", "")
     now = caller.app.clock.now().timestamp()
     with caller.app.database.reading() as unit:
-        sql = "SELECT platform, person, name FROM pairing_codes WHERE code = ? AND created >= ?"
-        rows = list(unit.execute(sql, (wanted, now - _VALID_SECONDS)))
+        rows = list(unit.execute(SQL.stranger, (wanted, now - _VALID_SECONDS)))
     if not rows:
         raise NotFound(
             f"nobody has the code {code[:40]!r}",
@@ -134,13 +125,8 @@ def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person
     platform, person, name = (str(part) for part in rows[0])
     user = _choose_user(caller, user_id, f"{platform}:{person}")
     with caller.app.database.writing() as unit:
-        unit.execute(
-            "INSERT INTO platform_people (platform, person, user_id, name, paired) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (platform, person) DO UPDATE SET user_id = excluded.user_id, name = excluded.name, "
-            "paired = excluded.paired",
-            (platform, person, user, name, now),
-        )
-        unit.execute("DELETE FROM pairing_codes WHERE platform = ? AND person = ?", (platform, person))
+        unit.execute(SQL.pair, (platform, person, user, name, now))
+        unit.execute(SQL.drop_code, (platform, person))
     caller.app.database.sync()
     return Person(platform, person, name, user, now)
 
@@ -170,14 +156,12 @@ def list_pairings(caller: Caller) -> Pairings:
     caller.require(Scope.ADMIN)
     now = caller.app.clock.now().timestamp()
     with caller.app.database.reading() as unit:
-        people = unit.execute("SELECT platform, person, name, user_id, paired FROM platform_people ORDER BY 1, 2")
-        found = tuple(_read_person(row) for row in people)
-        sql = "SELECT platform, person, name, code, created FROM pairing_codes WHERE created >= ? ORDER BY created"
+        persons = tuple(_read_person(row) for row in unit.execute(SQL.people))
         waiting = tuple(
             Stranger(str(platform), str(person), str(name), str(code), float(str(created)))
-            for platform, person, name, code, created in unit.execute(sql, (now - _VALID_SECONDS,))
+            for platform, person, name, code, created in unit.execute(SQL.strangers, (now - _VALID_SECONDS,))
         )
-    return Pairings(found, waiting)
+    return Pairings(persons, waiting)
 
 
 def remove_person(caller: Caller, platform: str, person: str) -> Person:
@@ -188,11 +172,10 @@ def remove_person(caller: Caller, platform: str, person: str) -> Person:
         raise UsageError("name the platform and the person", "`kept serve pair list` shows them")
     key = (platform, person)
     with caller.app.database.writing() as unit:
-        sql = "SELECT platform, person, name, user_id, paired FROM platform_people WHERE platform = ? AND person = ?"
-        rows = list(unit.execute(sql, key))
+        rows = list(unit.execute(SQL.person, key))
         if not rows:
             raise NotFound(f"{person[:40]!r} is not paired on {platform[:40]!r}", "`kept serve pair list` shows who is")
-        unit.execute("DELETE FROM platform_people WHERE platform = ? AND person = ?", key)
+        unit.execute(SQL.unpair, key)
     caller.app.database.sync()  # a loss of power must not pair them again
     return _read_person(rows[0])
 

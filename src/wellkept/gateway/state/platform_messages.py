@@ -19,6 +19,7 @@ from wellkept.core.ids import SessionId, UserId
 from wellkept.core.text import dumps
 from wellkept.core.values import asdict
 from wellkept.gateway.state.conversation_keys import Chat
+from wellkept.storage.connections import statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,9 +31,7 @@ _KEEP_TEXT_SECONDS = 3_600.0
 """How long the text of an answered message is kept, so that a redelivery gets the same answer."""
 _KEEP_SECONDS = 86_400.0
 """How long an answered message is recognised; platforms deliver again for at most a day."""
-_SELECT = "SELECT platform, delivery, user_id, state, message, answer, session_id, received FROM platform_messages"
-_SELECT_ONE = f"{_SELECT} WHERE platform = ? AND delivery = ?"
-_SELECT_UNFINISHED = f"{_SELECT} WHERE state IN ('received', 'running', 'answered') ORDER BY received, delivery"
+SQL = statements("wellkept.gateway.state", "platform_messages.sql")
 
 
 class State(StrEnum):
@@ -109,7 +108,15 @@ def accept_message(caller: Caller, message: PlatformMessage) -> tuple[Entry, boo
         found = _find(unit, message.chat.platform, message.delivery)
         if found is not None and message.is_album and not _has_part(found, message.number):
             if found.state is State.RECEIVED:
-                joined = replace(found, message=_join_parts(found.message, message))
+                earlier, later = sorted((found.message, message), key=lambda one: one.number)
+                joined = replace(
+                    found,
+                    message=replace(
+                        earlier,
+                        text="\n".join(text for text in (earlier.text, later.text) if text),
+                        files=tuple(sorted((*found.message.files, *message.files), key=lambda file: file.number)),
+                    ),
+                )
                 _update(unit, joined)
                 return (joined, False)
             message = replace(message, delivery=f"{message.delivery}:{message.number}")
@@ -125,15 +132,6 @@ def _has_part(entry: Entry, number: int) -> bool:
     return number == entry.message.number or any(file.number == number for file in entry.message.files)
 
 
-def _join_parts(first: PlatformMessage, second: PlatformMessage) -> PlatformMessage:
-    earlier, later = sorted((first, second), key=lambda one: one.number)
-    return replace(
-        earlier,
-        text="\n".join(text for text in (earlier.text, later.text) if text),
-        files=tuple(sorted((*first.files, *second.files), key=lambda file: file.number)),
-    )
-
-
 def accept_edit(caller: Caller, message: PlatformMessage) -> Entry | None:
     """Store the new text of an earlier message of the caller; None if there is nothing more to do.
 
@@ -142,14 +140,14 @@ def accept_edit(caller: Caller, message: PlatformMessage) -> Entry | None:
     """
     caller.require(Scope.WRITE)
     with caller.app.database.writing() as unit:
-        found = _find(unit, message.chat.platform, message.edits)
-        is_known = found is not None and found.user == caller.user
-        if not is_known or found is None or _find(unit, message.chat.platform, message.delivery) is not None:
+        entry = _find(unit, message.chat.platform, message.edits)
+        is_known = entry is not None and entry.user == caller.user
+        if not is_known or entry is None or _find(unit, message.chat.platform, message.delivery) is not None:
             return None
-        if found.message.text == message.text:  # platforms also report a link preview as an edit
+        if entry.message.text == message.text:  # platforms also report a link preview as an edit
             return None
-        if found.state is State.RECEIVED:
-            _update(unit, replace(found, message=replace(found.message, text=message.text)))
+        if entry.state is State.RECEIVED:
+            _update(unit, replace(entry, message=replace(entry.message, text=message.text)))
             return None
         return _insert(unit, caller, message)
 
@@ -168,8 +166,7 @@ def begin_message(caller: Caller, entry: Entry) -> Entry:
 def _insert(unit: UnitOfWork, caller: Caller, message: PlatformMessage) -> Entry:
     entry = Entry(message, caller.user, received=caller.app.clock.now().timestamp())
     unit.execute(
-        "INSERT INTO platform_messages (platform, delivery, user_id, state, received, message, answer, session_id) "
-        "VALUES (?, ?, ?, ?, ?, ?, '', '')",
+        SQL.add,
         (*entry.name, caller.user, State.RECEIVED.value, entry.received, _write(entry)),
     )
     return entry
@@ -177,14 +174,13 @@ def _insert(unit: UnitOfWork, caller: Caller, message: PlatformMessage) -> Entry
 
 def _update(unit: UnitOfWork, entry: Entry) -> None:
     unit.execute(
-        "UPDATE platform_messages SET state = ?, message = ?, answer = ?, session_id = ? "
-        "WHERE platform = ? AND delivery = ? AND user_id = ?",
+        SQL.set,
         (entry.state.value, _write(entry), entry.answer, entry.session_id or "", *entry.name, entry.user),
     )
 
 
 def _find(unit: UnitOfWork, platform: str, delivery: str) -> Entry | None:
-    rows = list(unit.execute(_SELECT_ONE, (platform, delivery)))
+    rows = list(unit.execute(SQL.one, (platform, delivery)))
     return _read_row(rows[0]) if rows else None
 
 
@@ -195,7 +191,7 @@ def _write(entry: Entry) -> str:
 def find_entry(caller: Caller, platform: str, delivery: str) -> Entry | None:
     """Return a stored message of the caller."""
     with caller.app.database.reading() as unit:
-        rows = list(unit.execute(f"{_SELECT_ONE} AND user_id = ?", (platform, delivery, caller.user)))
+        rows = list(unit.execute(SQL.own, (platform, delivery, caller.user)))
     return _read_row(rows[0]) if rows else None
 
 
@@ -211,23 +207,21 @@ def remove_message(caller: Caller, entry: Entry) -> None:
     """Remove a message that could not be answered, so that a redelivery tries again."""
     caller.require(Scope.WRITE)
     with caller.app.database.writing() as unit:
-        sql = "DELETE FROM platform_messages WHERE platform = ? AND delivery = ? AND user_id = ?"
-        unit.execute(sql, (*entry.name, caller.user))
+        unit.execute(SQL.drop, (*entry.name, caller.user))
 
 
 def list_unfinished(caller: Caller) -> list[Entry]:
     """Return the messages of all users that are not answered or whose answer was not sent, the oldest first."""
     caller.require(Scope.ADMIN)
     with caller.app.database.reading() as unit:
-        return [_read_row(row) for row in unit.execute(_SELECT_UNFINISHED)]
+        return [_read_row(row) for row in unit.execute(SQL.unfinished)]
 
 
 def count_unfinished(caller: Caller) -> int:
     """Return how many messages of all users wait for an answer or for its delivery."""
     caller.require(Scope.ADMIN)
     with caller.app.database.reading() as unit:
-        sql = "SELECT COUNT(*) FROM platform_messages WHERE state IN ('received', 'running', 'answered')"
-        return int(str(next(iter(unit.execute(sql)))[0]))
+        return int(str(next(iter(unit.execute(SQL.count_unfinished)))[0]))
 
 
 def remove_finished(caller: Caller) -> None:
@@ -235,13 +229,8 @@ def remove_finished(caller: Caller) -> None:
     caller.require(Scope.ADMIN)
     now = caller.app.clock.now().timestamp()
     with caller.app.database.writing() as unit:
-        unit.execute(
-            "UPDATE platform_messages SET message = '', answer = '' "
-            "WHERE state IN ('sent', 'failed') AND received < ? AND message <> ''",
-            (now - _KEEP_TEXT_SECONDS,),
-        )
-        sql = "DELETE FROM platform_messages WHERE state IN ('sent', 'failed') AND received < ?"
-        unit.execute(sql, (now - _KEEP_SECONDS,))
+        unit.execute(SQL.blank_finished, (now - _KEEP_TEXT_SECONDS,))
+        unit.execute(SQL.drop_finished, (now - _KEEP_SECONDS,))
 
 
 def _read_row(row: Iterable[object]) -> Entry:

@@ -17,6 +17,7 @@ from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId, random_hex
 from wellkept.core.values import JsonStruct
 from wellkept.operations.users import check_user_id, require_user
+from wellkept.storage.connections import statements
 from wellkept.storage.files import read_bytes, write_atomically
 from wellkept.storage.locks import hold_lock
 
@@ -31,8 +32,7 @@ _PREFIX = "kept"
 _ID_BYTES = 4
 _SECRET_BYTES = 32
 _DAY = 86_400.0
-_SELECT = "SELECT id, user_id, name, scopes, created, expires, last_used, hash FROM tokens"
-_SELECT_ONE = f"{_SELECT} WHERE id = ?"
+SQL = statements("wellkept.gateway.state", "tokens.sql")
 BROWSER = "web app"
 """The name of tokens that browsers get when somebody signs in, and of no others: they are valid as cookies only."""
 BROWSER_DAYS = 30.0
@@ -43,7 +43,6 @@ LINK_SECONDS = 900.0
 """How long a sign-in link is valid."""
 _LINK = "sign_in:"
 _FORM_KEY = "form_key"
-_READ_KEY = "SELECT value FROM state_meta WHERE key = ?"
 _START_SECRET = re.compile(rf"{_PREFIX}_{START}_[A-Za-z0-9_-]{{43}}")
 _ANY_SECRET = re.compile(rf"{_PREFIX}_[0-9a-z]+_[A-Za-z0-9_-]{{43}}")
 _USED_EVERY_SECONDS = 60.0
@@ -114,7 +113,7 @@ def _store(app: App, user: UserId, name: str, scopes: frozenset[Scope], *, days:
     secret = _make_secret(token.id)
     with app.database.writing() as unit:
         unit.execute(
-            "INSERT INTO tokens (id, user_id, name, scopes, created, expires, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            SQL.add,
             (token.id, user, token.name, " ".join(sorted(scopes)), now, token.expires, _hash(secret)),
         )
     app.database.sync()
@@ -143,7 +142,7 @@ def list_tokens(caller: Caller) -> list[Token]:
     """Return all tokens, the newest first."""
     caller.require(Scope.ADMIN)
     with caller.app.database.reading() as unit:
-        return [_read_row(row) for row in unit.execute(f"{_SELECT} ORDER BY created DESC, id")]
+        return [_read_row(row) for row in unit.execute(SQL.every)]
 
 
 def revoke_token(caller: Caller, token_id: str) -> Token:
@@ -153,10 +152,10 @@ def revoke_token(caller: Caller, token_id: str) -> Token:
     parts = token_id.split("_")
     short = parts[1] if parts[0] == _PREFIX and len(parts) > 1 else token_id
     with caller.app.database.writing() as unit:
-        rows = list(unit.execute(_SELECT_ONE, (short,)))
+        rows = list(unit.execute(SQL.one, (short,)))
         if not rows:
             raise NotFound(f"there is no token {short!r}", "`kept serve token list` shows their ids")
-        unit.execute("DELETE FROM tokens WHERE id = ?", (short,))
+        unit.execute(SQL.drop, (short,))
     caller.app.database.sync()  # a loss of power must not make it valid again
     return _read_row(rows[0])
 
@@ -212,13 +211,10 @@ def create_link(caller: Caller, user_id: str | None = None) -> str:
     require_user(caller, user)
     code, now = secrets.token_urlsafe(_SECRET_BYTES), caller.app.clock.now().timestamp()
     with caller.app.database.writing() as unit:
-        for key, value in list(unit.execute("SELECT key, value FROM state_meta WHERE key LIKE ?", (f"{_LINK}%",))):
+        for key, value in list(unit.execute(SQL.links, (f"{_LINK}%",))):
             if _read_link(str(value))[0] <= now:
-                unit.execute("DELETE FROM state_meta WHERE key = ?", (key,))
-        unit.execute(
-            "INSERT INTO state_meta (key, value) VALUES (?, ?)",
-            (f"{_LINK}{_hash(code).hex()}", f"{now + LINK_SECONDS} {user}"),
-        )
+                unit.execute(SQL.take_value, (key,))
+        unit.execute(SQL.add_value, (f"{_LINK}{_hash(code).hex()}", f"{now + LINK_SECONDS} {user}"))
     return code
 
 
@@ -226,7 +222,7 @@ def use_link(app: App, code: str) -> NewToken | None:
     """Return a token for the browser of the person who opened a link; None if it was used or has expired."""
     key = f"{_LINK}{_hash(code).hex()}"
     with app.database.writing() as unit:
-        rows = list(unit.execute("DELETE FROM state_meta WHERE key = ? RETURNING value", (key,)))
+        rows = list(unit.execute(SQL.take_value, (key,)))
     if not rows:
         return None
     expires, user = _read_link(str(rows[0][0]))
@@ -259,20 +255,18 @@ def sign_out(app: App, secret: str) -> None:
     known = find_browser(app, secret)
     if known is not None:
         with app.database.writing() as unit:
-            unit.execute("DELETE FROM tokens WHERE id = ?", (known.id,))
+            unit.execute(SQL.drop, (known.id,))
         app.database.sync()
 
 
 def read_form_key(app: App) -> bytes:
     """Return the key that signs the forms of the web app; it outlives a restart, so that an open page stays usable."""
     with app.database.reading() as unit:
-        rows = list(unit.execute(_READ_KEY, (_FORM_KEY,)))
+        rows = list(unit.execute(SQL.value, (_FORM_KEY,)))
     if not rows:
         with app.database.writing() as unit:  # if another process was faster, its key counts
-            unit.execute(
-                "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (_FORM_KEY, random_hex(32))
-            )
-            rows = list(unit.execute(_READ_KEY, (_FORM_KEY,)))
+            unit.execute(SQL.add_value, (_FORM_KEY, random_hex(32)))
+            rows = list(unit.execute(SQL.value, (_FORM_KEY,)))
     return bytes.fromhex(str(rows[0][0]))
 
 
@@ -291,7 +285,7 @@ def has_tokens(app: App) -> bool:
     if not app.has_database:
         return False
     with app.database.reading() as unit:
-        return bool(list(unit.execute("SELECT 1 FROM tokens WHERE name <> ? LIMIT 1", (BROWSER,))))
+        return bool(list(unit.execute(SQL.any_other, (BROWSER,))))
 
 
 def find_token(app: App, secret: str) -> Token | None:
@@ -311,7 +305,7 @@ def _find(app: App, secret: str) -> Token | None:
     if len(parts) != 3 or parts[0] != _PREFIX or not app.has_database:
         return None
     with app.database.reading() as unit:
-        rows = list(unit.execute(_SELECT_ONE, (parts[1],)))
+        rows = list(unit.execute(SQL.one, (parts[1],)))
     # an unknown id costs the same comparison, so that timing reveals nothing
     stored = bytes(rows[0][-1]) if rows and isinstance(rows[0][-1], bytes) else b""
     if not hmac.compare_digest(stored, _hash(secret)):
@@ -327,7 +321,7 @@ def _find(app: App, secret: str) -> Token | None:
 
 def _note_use(app: App, token_id: str, now: float) -> None:
     with app.database.writing() as unit:
-        unit.execute("UPDATE tokens SET last_used = ? WHERE id = ?", (now, token_id))
+        unit.execute(SQL.note_use, (now, token_id))
 
 
 def _hash(secret: str) -> bytes:

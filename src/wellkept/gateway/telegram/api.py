@@ -38,7 +38,9 @@ class ApiError(KeptError):
         self.code = code
         self.description = description.lower()
         self.retry_after = _read_number(parameters.get("retry_after"))
-        self.migrate_to = _read_id(parameters.get("migrate_to_chat_id"))
+        value = parameters.get("migrate_to_chat_id")
+
+        self.migrate_to = str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
     @property
     def is_parse_error(self) -> bool:
@@ -71,10 +73,6 @@ class Unreachable(KeptError):
 def _read_number(value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return max(0.0, float(value)) if is_number and math.isfinite(float(value)) else 0.0  # type: ignore[arg-type] # checked
-
-
-def _read_id(value: object) -> str:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
 class BotApi(Struct):
@@ -119,20 +117,17 @@ class BotApi(Struct):
         if value.get("ok") is True:
             result: JSON = value.get("result")
             return result
-        raise self._read_error(method, answer.status_code, value)
-
-    def _read_error(self, method: str, status: int, value: Mapping[str, object]) -> ApiError:
         code, parameters = value.get("error_code"), value.get("parameters")
         description = str(value.get("description", "")).replace(self.token, "…")[:_MOST_DESCRIPTION]
         found = parameters if isinstance(parameters, Mapping) else {}
-        return ApiError(method, code if isinstance(code, int) else status, description, found)
+        raise ApiError(method, code if isinstance(code, int) else answer.status_code, description, found)
 
     async def fetch(self, file_id: str, most: int = MOST_FILE_BYTES) -> bytes | None:
         """Return the content of a file; None for one that is larger than `most`."""
         import httpx2
 
-        found = await self.call("getFile", {"file_id": file_id})
-        path, size = (found.get("file_path"), found.get("file_size")) if isinstance(found, dict) else (None, None)
+        file = await self.call("getFile", {"file_id": file_id})
+        path, size = (file.get("file_path"), file.get("file_size")) if isinstance(file, dict) else (None, None)
         if isinstance(size, int) and size > most:
             return None
         if not isinstance(path, str) or not path or ".." in path.split("/") or "?" in path or "#" in path:

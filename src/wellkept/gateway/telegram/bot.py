@@ -142,10 +142,10 @@ class Telegram(Struct):
             try:
                 asked: dict[str, JSON] = {"limit": 100, "timeout": POLL_SECONDS, "allowed_updates": list(ALLOWED)}
                 asked["offset"] = offset
-                found = await api.call("getUpdates", asked, seconds=POLL_SECONDS + 15)
+                updates = await api.call("getUpdates", asked, seconds=POLL_SECONDS + 15)
                 # without updates everything is confirmed; the offset must be dropped then, because Telegram may choose
                 # any next number after a week without updates
-                offset = await self._take_all(found, receive) if found else None
+                offset = await self._take_all(updates, receive) if updates else None
                 troubles = conflicts = 0
             except (ApiError, Unreachable, KeptError) as error:
                 is_conflict = isinstance(error, ApiError) and error.code == 409

@@ -174,14 +174,11 @@ class Replies(Struct):
 
     # growing answers
 
-    def _can_draft(self, reply: Reply) -> bool:
-        return self._has_drafts and reply.message.chat.chat_type == "dm"
-
     async def show_draft(self, reply: Reply) -> None:
         """Show the answer so far; skipped if it would exceed Telegram's limits. Raises Undelivered."""
         drafted = self._drafts.setdefault(_draft_id(reply.message), _Drafted(reply.message.delivery))
         try:
-            if self._can_draft(reply):
+            if self._has_drafts and reply.message.chat.chat_type == "dm":
                 await self._show_in_private(reply, drafted)
             else:
                 await self._show_by_edits(reply, drafted)
@@ -233,8 +230,8 @@ class Replies(Struct):
 
     def find_drafted(self, draft_id: int) -> str | None:
         """Return the message that a draft answers."""
-        found = self._drafts.get(draft_id)
-        return None if found is None else found.delivery
+        drafted = self._drafts.get(draft_id)
+        return None if drafted is None else drafted.delivery
 
     # files
 
@@ -295,8 +292,8 @@ def _draft_id(message: PlatformMessage) -> int:
 
 
 def _message_id(result: JSON) -> str:
-    found = result.get("message_id") if isinstance(result, dict) else None
-    return str(found) if isinstance(found, int) else "0"
+    message_id = result.get("message_id") if isinstance(result, dict) else None
+    return str(message_id) if isinstance(message_id, int) else "0"
 
 
 def _describe_failure(error: ApiError | Unreachable) -> Undelivered:

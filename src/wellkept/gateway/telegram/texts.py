@@ -46,15 +46,15 @@ class _Fence(Struct, frozen=True):
         return f"\n{self.indent}{self.mark}"
 
     def is_closed_by(self, line: str) -> bool:
-        found = line.strip(" \t")
-        return len(found) >= len(self.mark) and set(found) == {self.mark[0]}
+        stripped = line.strip(" \t")
+        return len(stripped) >= len(self.mark) and set(stripped) == {self.mark[0]}
 
 
 def _read_fence(line: str) -> _Fence | None:
-    found = _FENCE.fullmatch(line)
-    if found is None or len(line) > _MOST_FENCE_UNITS or "`" in found[3]:
+    match = _FENCE.fullmatch(line)
+    if match is None or len(line) > _MOST_FENCE_UNITS or "`" in match[3]:
         return None
-    return _Fence(found[1], found[2], found[3].rstrip())
+    return _Fence(match[1], match[2], match[3].rstrip())
 
 
 def _follow(fence: _Fence | None, line: str) -> _Fence | None:
@@ -180,8 +180,8 @@ def has_table(text: str) -> bool:
 
 
 def _is_row(line: str) -> bool:
-    found = line.strip()
-    return len(found) > 1 and found[0] == found[-1] == "|"
+    stripped = line.strip()
+    return len(stripped) > 1 and stripped[0] == stripped[-1] == "|"
 
 
 def _is_rule(line: str) -> bool:
@@ -304,15 +304,10 @@ def _style(found: re.Match[str], codes: list[str], *, bold: bool, depth: int) ->
         return f'<a href="{html.escape(found["url"])}">{label}</a>'
     tag = _TAGS.get(kind or "")
     if depth >= _MOST_DEPTH or tag is None:
-        return _put_codes(found[0], codes)
+        pieces = found[0].split("\0")
+        for place in range(1, len(pieces), 2):
+            pieces[place] = f"<code>{html.escape(codes[int(pieces[place])], quote=False)}</code>"
+        pieces[::2] = (html.escape(piece, quote=False) for piece in pieces[::2])
+        return "".join(pieces)
     inner = _put_styles(found[kind or 0], codes, bold=bold or tag == "b", depth=deeper)
     return inner if tag == "b" and bold else f"<{tag}>{inner}</{tag}>"
-
-
-def _put_codes(text: str, codes: list[str]) -> str:
-    """Return a text without styles but with its code spans."""
-    pieces = text.split("\0")
-    for place in range(1, len(pieces), 2):
-        pieces[place] = f"<code>{html.escape(codes[int(pieces[place])], quote=False)}</code>"
-    pieces[::2] = (html.escape(piece, quote=False) for piece in pieces[::2])
-    return "".join(pieces)

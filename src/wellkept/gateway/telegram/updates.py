@@ -106,12 +106,12 @@ class Reader(Struct, frozen=True):
         )
 
     def _read_edit(self, message: Fields) -> Incoming | None:
-        found = self._read_message({**message, "migrate_to_chat_id": None})
-        if not isinstance(found, PlatformMessage):
+        whole = self._read_message({**message, "migrate_to_chat_id": None})
+        if not isinstance(whole, PlatformMessage):
             return None
         stamp = message.get("edit_date")
-        edit = f"{found.delivery}:edit:{stamp if isinstance(stamp, int) else 0}"
-        return PlatformMessage(edit, found.text, found.chat, found.name, number=found.number, edits=found.delivery)
+        edit = f"{whole.delivery}:edit:{stamp if isinstance(stamp, int) else 0}"
+        return PlatformMessage(edit, whole.text, whole.chat, whole.name, number=whole.number, edits=whole.delivery)
 
     def _read_stop(self, stopped: Fields) -> StoppedDraft:
         chat_id = str(_require_int(_require(stopped, "chat"), "id"))
@@ -196,8 +196,8 @@ def _read_own(message: Fields) -> str:
     text, entities = _text(message, name), message.get("entities" if name == "text" else "caption_entities")
     found = entities if isinstance(entities, Sequence) and not isinstance(entities, str) else ()
     units = text.encode("utf-16-le", "surrogatepass")  # places of entities are in UTF-16 units
-    for one in sorted(filter(_is_quotation, found), key=lambda one: -int(one["offset"])):
-        start, end = 2 * one["offset"], 2 * (one["offset"] + one["length"])
+    for quotation in sorted(filter(_is_quotation, found), key=lambda one: -int(one["offset"])):
+        start, end = 2 * quotation["offset"], 2 * (quotation["offset"] + quotation["length"])
         quoted = units[start:end].decode("utf-16-le", "replace").strip("\n")
         lines = "".join(f"\n> {line}" for line in quoted.splitlines())
         units = units[:start] + f"{lines}\n".encode("utf-16-le", "surrogatepass") + units[end:]
@@ -208,7 +208,7 @@ def _is_quotation(entity: object) -> bool:
     if not isinstance(entity, Mapping) or entity.get("type") not in {"blockquote", "expandable_blockquote", "pre"}:
         return False
     places = entity.get("offset"), entity.get("length")
-    return all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= _MOST_TEXT for one in places)
+    return all(isinstance(place, int) and not isinstance(place, bool) and 0 <= place <= _MOST_TEXT for place in places)
 
 
 def _read_person_id(message: Fields) -> str:
@@ -216,8 +216,8 @@ def _read_person_id(message: Fields) -> str:
     sender = _id_of(message.get("sender_chat"))
     if sender is not None:
         return f"chat{sender}"
-    found = _id_of(message.get("from"))
-    return "" if found is None else str(found)
+    sender_id = _id_of(message.get("from"))
+    return "" if sender_id is None else str(sender_id)
 
 
 def _read_person(message: Fields) -> str | None:
@@ -241,13 +241,13 @@ def _read_files(message: Fields, number: int) -> tuple[File, ...]:
     """Return the files of a message; for a photo, the largest size that can be fetched."""
     photo = message.get("photo")
     if isinstance(photo, Sequence) and not isinstance(photo, str):
-        sizes = [one for one in photo if isinstance(one, Mapping) and _text(one, "file_id")]
-        fitting = [one for one in sizes if (_size(one) or 0) <= _MOST_PHOTO_BYTES] or sizes[:1]
+        sizes = [size for size in photo if isinstance(size, Mapping) and _text(size, "file_id")]
+        fitting = [size for size in sizes if (_size(size) or 0) <= _MOST_PHOTO_BYTES] or sizes[:1]
         return (_read_file(fitting[-1], "photo", number, "image/jpeg"),) if fitting else ()
     for name, kind in _NAMED_FILES.items():
-        found = message.get(name)
-        if isinstance(found, Mapping) and _text(found, "file_id"):
-            return (_read_file(found, kind, number),)
+        field = message.get(name)
+        if isinstance(field, Mapping) and _text(field, "file_id"):
+            return (_read_file(field, kind, number),)
     return ()
 
 
@@ -283,25 +283,25 @@ def _describe(message: Fields) -> str:
 
 
 def _require(value: Fields, name: str) -> Fields:
-    found = value.get(name)
-    if not isinstance(found, Mapping):
+    field = value.get(name)
+    if not isinstance(field, Mapping):
         raise NotAnUpdate(f"{name} is not an object", "send updates of the Bot API only")
-    return found
+    return field
 
 
 def _require_int(value: Fields, name: str) -> int:
-    found = value.get(name)
-    if not isinstance(found, int) or isinstance(found, bool) or abs(found) >= 1 << 63:
+    field = value.get(name)
+    if not isinstance(field, int) or isinstance(field, bool) or abs(field) >= 1 << 63:
         raise NotAnUpdate(f"{name} is not a number", "send updates of the Bot API only")
-    return found
+    return field
 
 
 def _id_of(value: object) -> int | None:
-    found = value.get("id") if isinstance(value, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    number = value.get("id") if isinstance(value, Mapping) else None
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
 def _text(value: Fields, name: str) -> str:
     """Return a text field; empty for anything else. Lone surrogates, which cannot be stored, are replaced."""
-    found = value.get(name)
-    return found.encode("utf-8", "replace").decode() if isinstance(found, str) else ""
+    field = value.get(name)
+    return field.encode("utf-8", "replace").decode() if isinstance(field, str) else ""

@@ -54,7 +54,7 @@ def stack_days(
     width = 720
     shown = [(last - timedelta(days=back)).isoformat() for back in range(count - 1, -1, -1)]
     values = [tuple(int(days.get(day, {}).get(name, 0)) for name in series) for day in shown]
-    highest = max((sum(each) for each in values), default=0)
+    highest = max((sum(stack) for stack in values), default=0)
     step = width / max(1, count)
     bars = []
     for place, (day, each) in enumerate(zip(shown, values, strict=True)):
@@ -148,7 +148,7 @@ def draw_calendar(counts: Mapping[str, int], *, last: date, weeks: int = HEAT_WE
         )
         if day.day <= 7 and day.weekday() == 0:
             months.append((place // 7 * size, f"{day:%b}"))
-    empty = "".join(f"M{one.x} {one.y}h{_CELL}v{_CELL}h-{_CELL}z" for one in cells if not one.level)
+    empty = "".join(f"M{cell.x} {cell.y}h{_CELL}v{_CELL}h-{_CELL}z" for cell in cells if not cell.level)
     return HeatMap(weeks * size, 18 + 7 * size, _CELL, tuple(cells), tuple(months), empty)
 
 
@@ -177,17 +177,19 @@ def draw_lineage(found: LineageMap, sources: Sequence[str]) -> LineMap:
     """Return the map of a conversation: time from left to right, side lines below the main one."""
     across, down, margin = 84, 44, 22
     dots, places = [], {}
-    for one in found.stations:
-        x, y = margin + one.column * across, margin + one.lane * down
-        tone = min(sources.index(one.session.source), PALETTE - 1) if one.session.source in sources else 0
-        places[one.session.id] = (x, y)
-        dots.append(Dot(x, y, one, one.session.id == found.current, tone))
+    for station in found.stations:
+        x, y = margin + station.column * across, margin + station.lane * down
+        tone = min(sources.index(station.session.source), PALETTE - 1) if station.session.source in sources else 0
+        places[station.session.id] = (x, y)
+        dots.append(Dot(x, y, station, station.session.id == found.current, tone))
     lines = []
-    for one in found.stations:
-        if one.parent is not None and one.parent in places:
-            (a, b), (c, d) = places[one.parent], places[one.session.id]
+    for station in found.stations:
+        if station.parent is not None and station.parent in places:
+            (a, b), (c, d) = places[station.parent], places[station.session.id]
             middle = (a + c) / 2
-            lines.append((f"M{a} {b} C{middle} {b} {middle} {d} {c} {d}", one.link.value if one.link else "none"))
+            lines.append(
+                (f"M{a} {b} C{middle} {b} {middle} {d} {c} {d}", station.link.value if station.link else "none")
+            )
     width = max((dot.x for dot in dots), default=0) + margin
     height = max((dot.y for dot in dots), default=0) + margin
     return LineMap(width, height, tuple(dots), tuple(lines), found.hidden)
@@ -240,7 +242,7 @@ _MARKS = ((1, "1 day"), (7, "1 week"), (30, "1 month"), (90, "3 months"), (365, 
 def scatter_days(points: Sequence[tuple[float, float, int, str, str]], *, height: int = 240) -> Scatter:
     """Return points by two ages in days: each is x, y, tone, label and key."""
     width, left, low = 720, 64, 26
-    highest = max((max(one[0], one[1]) for one in points), default=1.0)
+    highest = max((max(point[0], point[1]) for point in points), default=1.0)
     most = math.log1p(max(highest, 7.0) * 1.15)
 
     def across(days: float) -> float:

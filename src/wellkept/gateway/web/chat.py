@@ -14,8 +14,7 @@ from wellkept.core.text import one_line, printable
 from wellkept.gateway.requests import Reader, Writer, get_turns
 from wellkept.gateway.routes.chat import choose, event_json
 from wellkept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
-from wellkept.gateway.web.frame import Checked, Toast, go, mask_token, show, sign_form
-from wellkept.gateway.web.rendering import templates
+from wellkept.gateway.web.frame import Checked, Toast, go, mask_token, show, sign_form, templates
 from wellkept.gateway.web.sessions import describe_message
 from wellkept.operations import models, sessions
 
@@ -36,16 +35,15 @@ Name = Annotated[str, Form(max_length=200)]
 @router.get("")
 def show_chat(request: Request, caller: Reader, session: Annotated[str, Query(max_length=200)] = "") -> Response:
     """Show a conversation to continue, or an empty one."""
-    found = sessions.read_end(caller, session, count=_OPEN) if session else None
+    conversation = sessions.read_end(caller, session, count=_OPEN) if session else None
     recent = sessions.browse_sessions(caller) if sessions.count_stored(caller).sessions else None
     return show(
         request,
         "chat.html",
-        here="chat",
-        title=found.title if found else "Chat",
-        session=found.session if found else None,
-        messages=[describe_message(one) for one in found.messages] if found else [],
-        earlier=found.before if found else 0,
+        title=conversation.title if conversation else "Chat",
+        session=conversation.session if conversation else None,
+        messages=[describe_message(message) for message in conversation.messages] if conversation else [],
+        earlier=conversation.before if conversation else 0,
         recent=recent,
         model=models.name_model(caller),
     )
@@ -65,7 +63,7 @@ async def send(request: Request, caller: Writer, message: Text = "", session: Na
 
 
 def _tell_saved(answer: Answer) -> Toast | None:
-    saved = [one for one in answer.saved if one.ledger_id is not None]
+    saved = [entry for entry in answer.saved if entry.ledger_id is not None]
     if not saved:
         return None
     said = one_line(f"Saved: {saved[0].text}", width=140)

@@ -57,7 +57,7 @@ def _show_question(
     request: Request, *, session: str = "", words: str = "", title: str = "", problem: str = "", status: int = 200
 ) -> Response:
     return show(
-        request, "forget.html", status=status, here="forget", title="Forget", session=session, words=words,
+        request, "forget.html", status=status, session=session, words=words,
         session_title=title, problem=problem,
     )  # fmt: skip
 
@@ -82,8 +82,6 @@ def _show_plan(request: Request, caller: Caller, session: str, words: str, *, pr
         request,
         "forget_plan.html",
         status=422 if problem else 200,
-        here="forget",
-        title="Forget",
         session=session,
         words=words,
         problem=problem,
@@ -135,7 +133,6 @@ def carry_out(
     return show(
         request,
         "forget_report.html",
-        here="forget",
         title="Forgotten",
         done=done,
         counts=_count_kinds(report),

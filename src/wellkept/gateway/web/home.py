@@ -19,14 +19,13 @@ from wellkept.core.text import one_line
 from wellkept.gateway.requests import Reader, Writer, get_turns
 from wellkept.gateway.streams import StreamedAnswer, Write, sse
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show
-from wellkept.importing import sources as import_sources
-from wellkept.operations import news, pages, receipts, sessions
+from wellkept.imports import sources as import_sources
+from wellkept.operations import memory, news, receipts, sessions
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
     from wellkept.connect.status import ClientStatus
-    from wellkept.gateway.turns import Turns
-    from wellkept.importing.sources import FoundSource
+    from wellkept.imports.sources import FoundSource
     from wellkept.operations.news import Pulse
     from wellkept.sessions.receipts import Receipt
 
@@ -56,44 +55,44 @@ def show_home(request: Request, caller: Reader) -> Response:
     """Show recent changes and pending decisions."""
     is_admin = Scope.ADMIN in caller.scopes
     agents = connect_status.read_status(caller) if is_admin else None
-    connected = [one for one in agents.clients if one.connected] if agents else []
+    connected = [client for client in agents.clients if client.connected] if agents else []
     stored = sessions.count_stored(caller)
-    written = pages.count_entries(caller)
-    found = news.list_changes(caller)
+    written = memory.count_entries(caller)
+    changes = news.list_changes(caller)
     return show(
         request,
         "home.html",
-        here="home",
-        title="Home",
         needs=news.list_needs(caller, agents.clients if agents else ()),
-        changes=found,
-        titles=sessions.read_titles(caller, [one.session_id for one in found.groups if one.session_id]),
+        changes=changes,
+        titles=sessions.read_titles(caller, [group.session_id for group in changes.groups if group.session_id]),
         today=sum_receipts(caller),
-        agents=[(one, find_condition(one)) for one in connected],
+        agents=[(agent, find_condition(agent)) for agent in connected],
         is_paused=agents.is_paused if agents else False,
-        found_clients=[one.client for one in agents.clients if one.installed and not one.connected] if agents else [],
+        found_clients=[agent.client for agent in agents.clients if agent.installed and not agent.connected]
+        if agents
+        else [],
         sources=_find_sources(caller) if is_admin and not stored.messages else (),
         stored=stored,
         entries=written,
-        is_empty=not stored.messages and not written and not found.total,
+        is_empty=not stored.messages and not written and not changes.total,
     )
 
 
 def _find_sources(caller: Caller) -> tuple[FoundSource, ...]:
-    found = import_sources.find_sources(caller)
-    return () if isinstance(found, Refused) else found.sources
+    sources = import_sources.find_sources(caller)
+    return () if isinstance(sources, Refused) else sources.sources
 
 
 def sum_receipts(caller: Caller) -> ShownToday:
     """Return what agents were given in the last day."""
     since = time.time() - _DAY
-    found = [
-        one for one in receipts.list_receipts(caller, limit=_MOST_RECEIPTS).receipts if one.created >= since
+    newest = [
+        receipt for receipt in receipts.list_receipts(caller, limit=_MOST_RECEIPTS).receipts if receipt.created >= since
     ]  # fmt: skip
     clients: dict[str, int] = {}
-    for one in found:
-        clients[one.content.client] = clients.get(one.content.client, 0) + 1
-    return ShownToday(len(found), sum(one.content.tokens for one in found), clients, tuple(found[:5]))
+    for receipt in newest:
+        clients[receipt.content.client] = clients.get(receipt.content.client, 0) + 1
+    return ShownToday(len(newest), sum(receipt.content.tokens for receipt in newest), clients, tuple(newest[:5]))
 
 
 def find_condition(agent: ClientStatus) -> str:
@@ -129,7 +128,7 @@ def undo_group(
 ) -> Response:
     """Undo a group of edits, or one of them."""
     place = "/memory" if to == "/memory" else "/"
-    done = pages.undo(caller, ledger_id=edit, group_id=group or None if edit is None else None)
+    done = memory.undo(caller, ledger_id=edit, group_id=group or None if edit is None else None)
     if isinstance(done, Refused):
         return refuse(place, done)
     said = one_line(" ".join(outcome.message for outcome in done.outcomes), width=160)
@@ -140,12 +139,12 @@ def undo_group(
 def decide_pending(caller: Writer, pending_id: str, verdict: Annotated[str, Form()]) -> Response:
     """Apply or reject a pending write."""
     if verdict == "approve":
-        done = pages.approve(caller, pending_id)
+        done = memory.approve(caller, pending_id)
         if isinstance(done, Refused):
             return refuse("/memory#pending", done)
         fields = {"edit": str(done.ledger_ids[0])} if done.ledger_ids else {}
         return go("/memory", Toast("Saved on the page.", "/changes/undo" if fields else "", fields))
-    rejected = pages.reject(caller, pending_id)
+    rejected = memory.reject(caller, pending_id)
     if isinstance(rejected, Refused):
         return refuse("/memory#pending", rejected)
     return go("/memory", Toast("Rejected. Its text is in the archive, from where it can be restored."))
@@ -174,14 +173,9 @@ async def stream_news(request: Request, caller: Reader) -> Response:
             elif silent >= _SILENCE_SECONDS:
                 await write(":\n\n")
                 silent = 0.0
-            await _wait_for_news(turns)
+            for _ in range(4):
+                if not turns.is_stopping:
+                    await anyio.sleep(_LOOK_SECONDS / 4)
             silent += _LOOK_SECONDS
 
     return StreamedAnswer(produce)
-
-
-async def _wait_for_news(turns: Turns) -> None:
-    """Wait until the next check; a stopping server ends the wait early."""
-    for _ in range(4):
-        if not turns.is_stopping:
-            await anyio.sleep(_LOOK_SECONDS / 4)

@@ -15,12 +15,12 @@ from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.charts import scatter_days, stack_days
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
 from wellkept.memory.page import Add, Target
-from wellkept.operations import entries, pages, sessions
+from wellkept.operations import memory, projectfacts, sessions
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
     from wellkept.memory.store import Outcome
-    from wellkept.operations.entries import Entry
+    from wellkept.operations.memory import Entry
 
 router = APIRouter(prefix="/memory", include_in_schema=False, dependencies=[Checked])
 
@@ -38,17 +38,16 @@ def show_memory(request: Request, caller: Reader) -> Response:
 
 
 def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any) -> Response:
-    found = entries.list_entries(caller)
-    known = [one.session_id for page in found.pages for one in page.entries if one.session_id]
+    found = memory.list_entries(caller)
+    known = [entry.session_id for page in found.pages for entry in page.entries if entry.session_id]
     return show(
         request,
         "memory.html",
         status=status,
-        here="memory",
-        title="Memory",
         pages=found.pages,
         titles=sessions.read_titles(caller, known),
-        pending=pages.list_pending(caller),
+        facts=projectfacts.find_facts(caller),
+        pending=memory.list_pending(caller),
         forgets=forget_requests.list_requests(caller),
         **{"draft": "", "draft_target": "memory", "refusal": None, **values},
     )
@@ -57,9 +56,9 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
 @router.get("/archive")
 def show_archive(request: Request, caller: Reader, old: Annotated[str, Query(max_length=500)] = "") -> Response:
     """Show removed and replaced texts, which can be restored."""
-    found = pages.search_archive(caller, old).records
+    records = memory.search_archive(caller, old).records
     return show(
-        request, "memory_archive.html", here="memory", title="Archive", archive=found[:_ARCHIVED], archived=len(found),
+        request, "memory_archive.html", title="Archive", archive=records[:_ARCHIVED], archived=len(records),
         archive_query=old,
     )  # fmt: skip
 
@@ -67,7 +66,7 @@ def show_archive(request: Request, caller: Reader, old: Annotated[str, Query(max
 @router.post("/check")
 def check_text(caller: Reader, target: PageName, text: Text = "") -> Response:
     """Check a text while it is typed."""
-    return show_part("memory_check.html", check=entries.check_entry(caller, target, text))
+    return show_part("memory_check.html", check=memory.check_entry(caller, target, text))
 
 
 @router.post("/add")
@@ -76,7 +75,7 @@ def add_entry(
 ) -> Response:
     """Add an entry; a text that the scanner holds is added if the person confirms it."""
     allow = frozenset(accept.split())
-    done = pages.edit_entry(caller, Add(text), target, allow=allow)
+    done = memory.edit_entry(caller, Add(text), target, allow=allow)
     if isinstance(done, Refused):
         return _show(request, caller, status=422, draft=text, draft_target=target.value, refusal=done)
     return go("/memory", _tell(done))
@@ -86,7 +85,7 @@ def add_entry(
 def edit_entry(request: Request, caller: Writer, target: PageName, before: Text, text: Text = "") -> Response:
     """Change an entry; if somebody else changed it meanwhile, show both texts."""
     before, text = _unix(before), _unix(text)
-    done = entries.change_entry(caller, target, before, text)
+    done = memory.change_entry(caller, target, before, text)
     if isinstance(done, Refused):
         return _show_conflict(request, caller, target, before, text, done)
     return go("/memory", _tell(done))
@@ -95,17 +94,16 @@ def edit_entry(request: Request, caller: Writer, target: PageName, before: Text,
 def _show_conflict(
     request: Request, caller: Caller, target: Target, before: str, text: str, refused: Refused
 ) -> Response:
-    found = entries.trace_entry(caller, target, before)
+    trace = memory.trace_entry(caller, target, before)
     return show(
         request,
         "memory_conflict.html",
         status=409 if refused.reason is Reason.MOVED_ON else 422,
-        here="memory",
         title="Edit an entry",
         target=target,
         before=before,
         text=text,
-        current=found.current,
+        current=trace.current,
         refusal=refused,
         is_conflict=refused.reason is Reason.MOVED_ON,
     )
@@ -114,7 +112,7 @@ def _show_conflict(
 @router.post("/remove")
 def remove_entry(caller: Writer, target: PageName, before: Text) -> Response:
     """Move an entry from its page to the archive."""
-    done = entries.change_entry(caller, target, _unix(before), "")
+    done = memory.change_entry(caller, target, _unix(before), "")
     return refuse("/memory", done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
 
@@ -122,7 +120,7 @@ def remove_entry(caller: Writer, target: PageName, before: Text) -> Response:
 def move_entry(caller: Writer, target: PageName, before: Text) -> Response:
     """Move an entry to the other page."""
     other = Target.USER if target is Target.MEMORY else Target.MEMORY
-    done = entries.move_entry(caller, target, other, _unix(before))
+    done = memory.move_entry(caller, target, other, _unix(before))
     if isinstance(done, Refused):
         return refuse("/memory", done)
     return go("/memory", Toast("Moved to the other page.", "/changes/undo", {"group": done.group_id, "to": "/memory"}))
@@ -131,7 +129,7 @@ def move_entry(caller: Writer, target: PageName, before: Text) -> Response:
 @router.post("/restore")
 def restore_entry(caller: Writer, edit: Annotated[int, Form()]) -> Response:
     """Put an archived text back on its page."""
-    done = pages.restore(caller, edit)
+    done = memory.restore(caller, edit)
     return refuse("/memory/archive", done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
 
@@ -140,16 +138,15 @@ def show_entry(
     request: Request, caller: Reader, page: Target, text: Annotated[str, Query(max_length=20_000)]
 ) -> Response:
     """Show the history of one entry."""
-    found = entries.trace_entry(caller, page, text)
-    listed = [one for each in entries.list_entries(caller).pages if each.target is page for one in each.entries]
-    known = [one.record.session_id for one in found.versions if one.record.session_id]
+    trace = memory.trace_entry(caller, page, text)
+    listed = [entry for each in memory.list_entries(caller).pages if each.target is page for entry in each.entries]
+    known = [version.record.session_id for version in trace.versions if version.record.session_id]
     return show(
         request,
         "memory_entry.html",
-        here="memory",
         title="History of an entry",
-        history=found,
-        entry=next((one for one in listed if one.text == found.current), None),
+        history=trace,
+        entry=next((entry for entry in listed if entry.text == trace.current), None),
         titles=sessions.read_titles(caller, known),
     )
 
@@ -159,25 +156,24 @@ def show_time_machine(
     request: Request, caller: Reader, page: Target = Target.MEMORY, step: Annotated[int | None, Query(ge=0)] = None
 ) -> Response:
     """Show a page after any edit in its ledger, and the current page."""
-    found = pages.read_step(caller, page, step)
-    origins = list(dict.fromkeys(origin for day in found.days.values() for origin in day))
+    shown = memory.read_step(caller, page, step)
+    origins = list(dict.fromkeys(origin for day in shown.days.values() for origin in day))
     today = caller.app.clock.now().astimezone().date()
     return show(
         request,
         "memory_time.html",
-        here="memory",
         title="Time machine",
-        step=found,
-        chart=stack_days(found.days, origins, last=today, count=_STRIP_DAYS, height=72),
-        gone=[one for one in found.entries if one not in found.now],
-        new=[one for one in found.now if one not in found.entries],
+        step=shown,
+        chart=stack_days(shown.days, origins, last=today, count=_STRIP_DAYS, height=72),
+        gone=[entry for entry in shown.entries if entry not in shown.now],
+        new=[entry for entry in shown.now if entry not in shown.entries],
     )
 
 
 @router.post("/time/restore")
 def restore_step(caller: Writer, target: PageName, step: Annotated[int, Form()]) -> Response:
     """Restore a page to its state after a step."""
-    done = pages.restore_step(caller, target, step)
+    done = memory.restore_step(caller, target, step)
     address = f"/memory/time?page={target.value}"
     return refuse(address, done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
@@ -185,19 +181,19 @@ def restore_step(caller: Writer, target: PageName, step: Annotated[int, Form()])
 @router.post("/time/entry")
 def restore_text(caller: Writer, target: PageName, text: Text) -> Response:
     """Restore one entry of an earlier page."""
-    done = pages.edit_entry(caller, Add(_unix(text)), target)
+    done = memory.edit_entry(caller, Add(_unix(text)), target)
     return refuse("/memory", done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
 
 @router.get("/stale")
 def show_stale(request: Request, caller: Reader) -> Response:
     """Show which entries are old and have not been shown for a long time."""
-    found = [one for page in entries.list_entries(caller).pages for one in page.entries]
-    origins = list(dict.fromkeys(one.origin for one in found))
-    ages = sorted((_measure(one, origins) for one in found), key=lambda each: -(each[1] + each[2]))
+    listed = [entry for page in memory.list_entries(caller).pages for entry in page.entries]
+    origins = list(dict.fromkeys(entry.origin for entry in listed))
+    ages = sorted((_measure(entry, origins) for entry in listed), key=lambda each: -(each[1] + each[2]))
     points = [(age, idle, tone, one_line(one.text, width=80), one.text) for one, age, idle, tone in ages]
     return show(
-        request, "memory_stale.html", here="memory", title="Staleness",
+        request, "memory_stale.html", title="Staleness",
         chart=scatter_days(points), rows=ages, origins=origins,
     )  # fmt: skip
 
@@ -215,16 +211,12 @@ async def archive_stale(request: Request, caller: Writer) -> Response:
     """Move the chosen entries from their pages to the archive."""
     form = await request.form()
     chosen = [str(value) for value in form.getlist("entry")]
-    return await _archive(caller, chosen)
-
-
-async def _archive(caller: Caller, chosen: list[str]) -> Response:
     from wellkept.agent.offload import offload
 
-    wanted = [(Target(page), text) for page, _, text in (each.partition(":") for each in chosen) if text]
+    wanted = [(Target(page), text) for page, _, text in (choice.partition(":") for choice in chosen) if text]
     if not wanted:
         return go("/memory/stale", Toast("Choose at least one entry.", is_problem=True))
-    done = await offload(entries.archive_entries, caller, wanted)
+    done = await offload(memory.archive_entries, caller, wanted)
     if isinstance(done, Refused):
         return refuse("/memory/stale", done)
     count = len(wanted)

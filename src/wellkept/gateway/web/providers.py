@@ -31,8 +31,6 @@ def show_providers(request: Request, caller: Admin) -> Response:
     return show(
         request,
         "providers.html",
-        here="providers",
-        title="Providers",
         installed=sorted(found.values(), key=lambda one: one.name),
         chosen=[chosen] if isinstance(chosen, str) else list(chosen),
         stats=providers.measure_providers(caller, days=_DAYS) if caller.app.has_database else [],
@@ -82,7 +80,6 @@ def _show_form(
         request,
         "provider_setup.html",
         status=422 if problem and given is not None else 200,
-        here="providers",
         title=name,
         name=name,
         check=check,
@@ -103,7 +100,11 @@ async def save_setup(request: Request, caller: Admin, name: Name) -> Response:
 def _save(request: Request, caller: Admin, name: str, given: dict[str, str]) -> Response:
     try:
         provider = providers.open_provider(caller, name)
-        answers = _read_answers(providers.find_questions(caller, provider), given)
+        fields = providers.find_questions(caller, provider)
+        answers: dict[str, JSON] = {}
+        for field in fields:
+            if field.key in given:
+                answers[field.key] = _convert(field, given[field.key])
         refused = providers.save_answers(caller, provider, answers) or providers.try_provider(caller, provider)
     except KeptError as error:
         return _show_form(request, caller, name, given=given, problem=f"{error.message} {error.remedy}")
@@ -111,15 +112,6 @@ def _save(request: Request, caller: Admin, name: str, given: dict[str, str]) -> 
         return _show_form(request, caller, name, given=given, problem=f"{refused.error} {refused.remedy}")
     providers.switch_on(caller, name)
     return go("/providers", Toast(f"{name} is set up and used from the next start of kept on.", "/providers/off"))
-
-
-def _read_answers(fields: list[Field], given: dict[str, str]) -> dict[str, JSON]:
-    """Convert the answers to the types of the fields: a form contains only texts."""
-    answers: dict[str, JSON] = {}
-    for one in fields:
-        if one.key in given:
-            answers[one.key] = _convert(one, given[one.key])
-    return answers
 
 
 def _convert(one: Field, text: str) -> Any:

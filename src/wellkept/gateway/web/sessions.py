@@ -1,4 +1,4 @@
-"""Sessions: the list with its calendar, the reading view, and the map of where a conversation came from."""
+"""Sessions: the search, the list with its calendar, the reading view, and the map of where one came from."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Form, Path, Query, Request
+from markupsafe import Markup
 from msgspec import Struct
 from starlette.responses import Response
 
+from wellkept.core.errors import KeptError
 from wellkept.core.messages import Role, State
 from wellkept.core.text import one_line
-from wellkept.gateway.requests import Reader, Writer
-from wellkept.gateway.web.charts import draw_calendar, draw_lineage
-from wellkept.gateway.web.frame import Checked, Toast, go, show
-from wellkept.operations import pages, receipts, sessions
+from wellkept.gateway.requests import Reader, Writer, read_moment
+from wellkept.gateway.web.charts import Part, draw_calendar, draw_lineage, split_score
+from wellkept.gateway.web.frame import Checked, Toast, go, show, show_marked, show_part
+from wellkept.operations import memory, receipts, search, sessions
+from wellkept.sessions.search.occurrences import Marker
 
 if TYPE_CHECKING:
     from wellkept.core.messages import StoredMessage
+    from wellkept.operations.search import SearchAnswer
 
-router = APIRouter(prefix="/sessions", include_in_schema=False, dependencies=[Checked])
+router = APIRouter(include_in_schema=False, dependencies=[Checked])
 
 MOST_CHARS = 12_000
 """A longer message is cut on its page; a link shows the whole of it."""
@@ -40,7 +44,7 @@ class ShownMessage(Struct, frozen=True):
     is_compacted: bool
 
 
-@router.get("")
+@router.get("/sessions")
 def list_sessions(
     request: Request,
     caller: Reader,
@@ -52,15 +56,13 @@ def list_sessions(
     """Show one page of the list, and the calendar above it."""
     stored = sessions.count_stored(caller)
     if not stored.sessions:
-        return show(request, "sessions.html", here="sessions", title="Sessions", stored=stored, found=None)
+        return show(request, "sessions.html", stored=stored, found=None)
     activity = sessions.count_activity(caller)
     counts = {one: sum(count for count, _ in found.values()) for one, found in activity.days.items()}
     today = caller.app.clock.now().astimezone().date()
     return show(
         request,
         "sessions.html",
-        here="sessions",
-        title="Sessions",
         stored=stored,
         found=sessions.browse_sessions(caller, page=page, source=source or None, day=day or None, archived=archived),
         source=source,
@@ -71,25 +73,24 @@ def list_sessions(
     )
 
 
-@router.get("/{name}")
+@router.get("/sessions/{name}")
 def show_session(request: Request, caller: Reader, name: Name, begin: Number = None, around: Number = None) -> Response:
     """Show a page of a conversation, what it wrote and what it was shown."""
-    found = sessions.read_session(caller, name, begin=begin, around=around)
-    session = found.session
+    view = sessions.read_session(caller, name, begin=begin, around=around)
+    session = view.session
     lineage = sessions.map_lineage(caller, session.id)
-    sources = list(dict.fromkeys(one.session.source for one in lineage.stations))
+    sources = list(dict.fromkeys(station.session.source for station in lineage.stations))
     return show(
         request,
         "session.html",
-        here="sessions",
-        title=found.title,
-        found=found,
+        title=view.title,
+        found=view,
         session=session,
-        messages=[describe_message(one) for one in found.messages],
+        messages=[describe_message(message) for message in view.messages],
         anchor=around,
         lineage=draw_lineage(lineage, sources) if len(lineage.stations) > 1 else None,
         sources=sources,
-        wrote=pages.list_session_edits(caller, session.id, limit=_MOST_SHOWN),
+        wrote=memory.list_session_edits(caller, session.id, limit=_MOST_SHOWN),
         shown=receipts.list_receipts(caller, session=session.id, limit=_MOST_SHOWN).receipts,
     )
 
@@ -111,7 +112,7 @@ def describe_message(stored: StoredMessage) -> ShownMessage:
     )
 
 
-@router.get("/{name}/messages/{number}")
+@router.get("/sessions/{name}/messages/{number}")
 def show_message(caller: Reader, name: Name, number: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
     """Send one message as a whole, as plain text."""
     del name
@@ -123,7 +124,7 @@ def show_message(caller: Reader, name: Name, number: Annotated[int, Path(ge=1, l
     )
 
 
-@router.post("/{name}/rename")
+@router.post("/sessions/{name}/rename")
 def rename(caller: Writer, name: Name, title: Annotated[str, Form(max_length=500)]) -> Response:
     """Give a session another title."""
     before = sessions.read_titles(caller, [name]).get(name, "")
@@ -132,7 +133,7 @@ def rename(caller: Writer, name: Name, title: Annotated[str, Form(max_length=500
     return go(place, Toast("Renamed.", f"{place}/rename", {"title": before}))
 
 
-@router.post("/{name}/archive")
+@router.post("/sessions/{name}/archive")
 def archive(caller: Writer, name: Name, back: Annotated[str, Form()] = "") -> Response:
     """Hide a conversation from the list, or show it again."""
     done = sessions.archive_session(caller, name, archived=not back)
@@ -141,7 +142,7 @@ def archive(caller: Writer, name: Name, back: Annotated[str, Form()] = "") -> Re
     return go(f"/sessions/{name}", Toast(said, f"/sessions/{done.sessions[0]}/archive", fields))
 
 
-@router.post("/{name}/delete")
+@router.post("/sessions/{name}/delete")
 def delete(caller: Writer, name: Name) -> Response:
     """Move a conversation to the trash."""
     done = sessions.delete_sessions(caller, [name])
@@ -149,10 +150,111 @@ def delete(caller: Writer, name: Name) -> Response:
     return go("/sessions", Toast(said, f"/sessions/{done.sessions[0]}/restore"))
 
 
-@router.post("/{name}/restore")
+@router.post("/sessions/{name}/restore")
 def restore(caller: Writer, name: Name) -> Response:
     """Restore a conversation from the trash."""
     done = sessions.restore_session(caller, name)
     return go(
         f"/sessions/{done.sessions[0]}", Toast("Restored from the trash.", f"/sessions/{done.sessions[0]}/delete")
     )
+
+
+_PASSAGE_CHARS = 600
+_CONTEXT_CHARS = 1_200
+_AROUND = 5
+Word = Annotated[str, Query(max_length=1_000)]
+
+
+class ShownPassage(Struct, frozen=True):
+    """A passage as the page shows it."""
+
+    message: StoredMessage
+    text: Markup
+    score: float
+    parts: tuple[Part, ...]
+
+
+class Asked(Struct, frozen=True):
+    """The fields of the search form."""
+
+    q: str
+    source: str
+    project: str
+    after: str
+    before: str
+
+
+@router.get("/search")
+def show_search(  # noqa: PLR0913, PLR0917 - the fields of the form
+    request: Request,
+    caller: Reader,
+    q: Annotated[str, Query(max_length=2_000)] = "",
+    source: Word = "",
+    project: Word = "",
+    after: Word = "",
+    before: Word = "",
+    why: Annotated[str, Query(max_length=20)] = "",
+) -> Response:
+    """Show the passages that answer a question."""
+    asked = Asked(q.strip(), source, project, after, before)
+    problem, answer, why_not = "", None, None
+    stored = sessions.count_stored(caller)
+    if asked.q and stored.messages:
+        try:
+            filters = search.Filters(
+                limit=12,
+                after=read_moment(caller, asked.after or None),
+                before=read_moment(caller, asked.before or None),
+                sources=(asked.source,) if asked.source else (),
+                project=asked.project or None,
+            )
+            answer = search.search(caller, asked.q, filters)
+            if why.strip().isdigit():
+                why_not = search.explain_message(caller, int(why), asked.q, filters)
+        except KeptError as error:
+            problem = f"{error.message} {error.remedy}".strip()
+    passages = _list_passages(answer)
+    return show(
+        request,
+        "search.html",
+        title=f"Search: {asked.q}" if asked.q else "Search",
+        query=asked.q,
+        asked=asked,
+        why=why.strip(),
+        problem=problem,
+        stored=stored,
+        sources=sessions.list_sources(caller),
+        found=answer.profiles[0].conversations if answer and answer.profiles else None,
+        passages=passages,
+        titles=sessions.read_titles(caller, [passage.message.session_id for passage in passages]),
+        why_not=why_not,
+        why_parts=split_score(why_not.parts) if why_not else (),
+    )
+
+
+def _list_passages(answer: SearchAnswer | None) -> list[ShownPassage]:
+    if answer is None or not answer.profiles:
+        return []
+    hits = answer.profiles[0]
+    terms = hits.conversations.found.terms
+    marker = Marker(terms)
+    return [
+        ShownPassage(
+            message,
+            show_marked(marker.around(marker.show(message.message), width=_PASSAGE_CHARS), terms),
+            hit.score,
+            split_score(hit.parts),
+        )
+        for hit, message in hits.passages
+    ]
+
+
+@router.get("/search/context")
+def show_context(caller: Reader, message: Annotated[int, Query(ge=1, le=2**53)]) -> Response:
+    """Show the messages around one, in place."""
+    window = sessions.scroll(caller, message, window=_AROUND)
+    shown = [
+        (one, one.message.display_text[:_CONTEXT_CHARS], len(one.message.display_text) > _CONTEXT_CHARS)
+        for one in window.messages
+    ]
+    return show_part("search_context.html", messages=shown, anchor=message)

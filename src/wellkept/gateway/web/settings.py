@@ -30,8 +30,6 @@ def show_settings(request: Request, caller: Reader) -> Response:
     return show(
         request,
         "settings.html",
-        here="settings",
-        title="Settings",
         stored=sessions.count_stored(caller),
         tokens=tokens.list_tokens(caller) if has_store else [],
         browser=tokens.BROWSER,
@@ -50,7 +48,7 @@ def show_data(request: Request, caller: Admin) -> Response:
     store = upkeep.measure_store(caller).store
     if "hx-request" in request.headers:
         return show_part("settings_data.html", store=store)
-    return show(request, "settings_data_page.html", here="settings", title="Data", store=store)
+    return show(request, "settings_data_page.html", title="Data", store=store)
 
 
 @router.post("/theme")
@@ -77,7 +75,7 @@ def create_token(
         made = tokens.create_token(caller, user, name=name, scopes=scope or (), days=valid)
     except (KeptError, ValueError) as error:
         return go("/settings", Toast(str(error), is_problem=True))
-    return show(request, "settings_token.html", here="settings", title="New token", made=made)
+    return show(request, "settings_token.html", title="New token", made=made)
 
 
 @router.post("/tokens/{token_id}/revoke")
@@ -107,7 +105,7 @@ def plan_restore(request: Request, caller: Admin, file: Annotated[str, Query(max
     with restore.open_restore(caller, path) as opened:
         if isinstance(opened, Refused):
             return refuse("/settings#backup", opened)
-        return show(request, "settings_restore.html", here="settings", title="Restore", plan=opened.preview)
+        return show(request, "settings_restore.html", title="Restore", plan=opened.preview)
 
 
 @router.post("/restore")

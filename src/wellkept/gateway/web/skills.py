@@ -29,10 +29,8 @@ def list_skills(request: Request, caller: Reader, q: Annotated[str, Query(max_le
     return show(
         request,
         "skills.html",
-        here="skills",
-        title="Skills",
         skills=found.skills,
-        most=max((one.use.use_count for one in found.skills), default=0),
+        most=max((skill.use.use_count for skill in found.skills), default=0),
         stats=stats,
         pending=skills.list_pending(caller).changes,
         asked=q,
@@ -48,7 +46,7 @@ def draft_skill(request: Request, caller: Reader) -> Response:
 
 def _show_editor(request: Request, name: str, text: str, *, refused: Refused | None = None) -> Response:
     return show(
-        request, "skill_edit.html", status=422 if refused else 200, here="skills", title=name or "New skill",
+        request, "skill_edit.html", status=422 if refused else 200, title=name or "New skill",
         name=name, text=text, refused=refused,
     )  # fmt: skip
 
@@ -79,20 +77,19 @@ def show_skill(
     request: Request, caller: Reader, name: Name, change: Annotated[int | None, Query(ge=1, le=2**31)] = None
 ) -> Response:
     """Show a skill with its versions, and what one of them changed."""
-    found = skills.show_skill(caller, name)
+    skill = skills.show_skill(caller, name)
     text = skills.read_skill_text(caller, name)
-    if isinstance(found, Refused):
-        raise NotFound(found.error, found.remedy)
+    if isinstance(skill, Refused):
+        raise NotFound(skill.error, skill.remedy)
     log = skills.read_log(caller, name)
     diff = skills.diff_skill(caller, name, change) if change is not None else None
     listed = {one.skill.name: one for one in skills.list_skills(caller).skills}
     return show(
         request,
         "skill.html",
-        here="skills",
         title=name,
         name=name,
-        view=found.as_json(),
+        view=skill.as_json(),
         text="" if isinstance(text, Refused) else text,
         use=listed[name].use if name in listed else None,
         versions=() if isinstance(log, Refused) else log.versions,

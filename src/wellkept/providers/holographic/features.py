@@ -102,8 +102,8 @@ def _resource(name: str) -> str:
 
 def speaker_of(text: str) -> str | None:
     """Return the name, in lower case, if the text has the form `Name: what was said`."""
-    found = _SPEAKER.match(text)
-    return found[1].casefold() if found and found[1][0].isupper() else None
+    match = _SPEAKER.match(text)
+    return match[1].casefold() if match and match[1][0].isupper() else None
 
 
 def entity_key(name: str) -> str:

@@ -94,7 +94,6 @@ class FactStore:
         self._database.close()
 
     def now(self) -> float:
-        """Return the current time in epoch seconds."""
         return self._clock.now().timestamp()
 
     def add(  # noqa: PLR0913 - the columns of a fact

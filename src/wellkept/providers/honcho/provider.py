@@ -3,20 +3,162 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import quote
 
 from msgspec import Struct
 
 from wellkept.core.errors import ProviderError
 from wellkept.core.settings import Address, Between
-from wellkept.providers.base import Forgotten
-from wellkept.providers.honcho.api import HonchoApi, Items
-from wellkept.providers.http import HttpClient
-from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, safe_name, text_of
+from wellkept.core.text import JSON
+from wellkept.providers.base import ForgetRequest, Forgotten, Messages
+from wellkept.providers.remote import (
+    HttpClient,
+    RemoteProvider,
+    RemoteTool,
+    bullet_list,
+    clean,
+    is_selected,
+    objects,
+    safe_name,
+    text_of,
+)
 
-if TYPE_CHECKING:
-    from wellkept.core.text import JSON
-    from wellkept.providers.base import ForgetRequest, Messages
+Items = list[Mapping[str, "JSON"]]
+_MOST_PAGES = 50
+_PAGE = 100
+
+
+class HonchoApi:
+    """One workspace with two peers: the person and the agent, who observes the person."""
+
+    def __init__(self, client: HttpClient, *, workspace: str, person: str, agent: str) -> None:
+        self._client = client
+        self.workspace = workspace
+        self.person = person
+        self.agent = agent
+        self._sessions: set[str] = set()
+
+    def prepare(self) -> None:
+        """Create the workspace and both peers; those that exist stay as they are."""
+        self._client.post("/v3/workspaces", {"id": self.workspace})
+        self._client.post(self._path("peers"), {"id": self.person})
+        # the agent itself is not modelled
+        self._client.post(self._path("peers"), {"id": self.agent, "configuration": {"observe_me": False}})
+
+    def open_session(self, session: str) -> bool:
+        """Create the session with both peers; return whether this object did it for the first time."""
+        if session in self._sessions:
+            return False
+        self._client.post(self._path("sessions"), {"id": session, "peers": {self.person: {}, self.agent: {}}})
+        self._sessions.add(session)
+        return True
+
+    def add_messages(self, session: str, messages: Sequence[tuple[str, str]], *, metadata: Mapping[str, JSON]) -> None:
+        """Add messages, each with its peer."""
+        listed: list[JSON] = [
+            {"peer_id": peer, "content": text, "metadata": dict(metadata)} for peer, text in messages if text
+        ]
+        if listed:
+            self._client.post(self._path("sessions", session, "messages"), {"messages": listed})
+
+    def find_message(self, session: str, key: str) -> bool:
+        """Return whether a message of the delivery `key` was added before."""
+        body: dict[str, JSON] = {"filters": {"metadata": {"idempotency_key": key}}}
+        answer = self._client.post(self._path("sessions", session, "messages/list") + "?page=1&size=1", body)
+        return bool(objects(answer, "items"))
+
+    def context(self, session: str, *, tokens: int | None, query: str) -> tuple[list[str], str]:
+        """Return the card and the representation of the person."""
+        answer = self._client.get(
+            self._path("sessions", session, "context"),
+            tokens=tokens,
+            summary=True,
+            peer_target=self.person,
+            peer_perspective=self.agent,
+            search_query=query or None,
+        )
+        found = answer if isinstance(answer, Mapping) else {}
+        card = found.get("peer_card")
+        lines = [each for each in card if isinstance(each, str)] if isinstance(card, list) else []
+        return lines, text_of(found, "peer_representation")
+
+    def ask(self, query: str, *, session: str, level: str) -> str:
+        """Ask the agent's model of the person a question."""
+        body: dict[str, JSON] = {
+            "query": query,
+            "session_id": session,
+            "target": self.person,
+            "stream": False,
+            "reasoning_level": level,
+        }
+        answer = self._client.post(self._path("peers", self.agent, "chat"), body, seconds=60)
+        return text_of(answer, "content") if isinstance(answer, Mapping) else ""
+
+    def card(self) -> list[str]:
+        """Return the card of the person."""
+        answer = self._client.get(self._path("peers", self.agent, "card"), target=self.person)
+        found = answer.get("peer_card") if isinstance(answer, Mapping) else None
+        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+    def search_messages(self, query: str, *, limit: int) -> Items:
+        """Search what the person said."""
+        answer = self._client.post(self._path("peers", self.person, "search"), {"query": query, "limit": limit})
+        return objects({"items": answer}, "items") if isinstance(answer, list) else objects(answer, "items")
+
+    def conclude(self, texts: Sequence[str], *, session: str | None) -> Items:
+        """Store conclusions about the person."""
+        listed: list[JSON] = [
+            {"content": text, "observer_id": self.agent, "observed_id": self.person, "session_id": session}
+            for text in texts
+        ]
+        answer = self._client.post(self._path("conclusions"), {"conclusions": listed})
+        return objects({"items": answer}, "items")
+
+    def query_conclusions(self, query: str, *, limit: int) -> Items:
+        """Return the conclusions that are nearest to a question."""
+        body: dict[str, JSON] = {"query": query, "top_k": limit, "filters": self._observed}
+        return objects({"items": self._client.post(self._path("conclusions/query"), body)}, "items")
+
+    def list_conclusions(self) -> Items:
+        """Return all conclusions about the person."""
+        conclusions: Items = []
+        for page in range(1, _MOST_PAGES + 1):
+            path = self._path("conclusions/list") + f"?page={page}&size={_PAGE}"
+            listed = objects(self._client.post(path, {"filters": self._observed}), "items")
+            conclusions += listed
+            if len(listed) < _PAGE:
+                break
+        return conclusions
+
+    def delete_conclusion(self, identity: str) -> None:
+        """Delete one conclusion."""
+        self._client.delete(self._path("conclusions", identity))
+
+    def delete_session(self, session: str) -> None:
+        """Delete a session with its messages."""
+        self._client.delete(self._path("sessions", session))
+        self._sessions.discard(session)
+
+    def waiting(self) -> int:
+        """Return how many messages the deriver has not processed yet."""
+        answer = self._client.get(self._path("queue/status"))
+        found = answer.get("pending_work_units") if isinstance(answer, Mapping) else None
+        return found if isinstance(found, int) else 0
+
+    @property
+    def _observed(self) -> dict[str, JSON]:
+        return {"observer_id": self.agent, "observed_id": self.person}
+
+    def _path(self, *parts: str) -> str:
+        return "/".join(
+            [
+                "/v3/workspaces",
+                quote(self.workspace, safe=""),
+                *(part if "/" in part else quote(part, safe="") for part in parts),
+            ]
+        )
+
 
 CLOUD_URL = "https://api.honcho.dev"
 _RECALL_CHARS = 6_000
@@ -61,6 +203,7 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
     SETTINGS = HonchoSettings
     KEY = "HONCHO_API_KEY"
     KEY_URL = "https://app.honcho.dev"
+    CLOUD_URL = CLOUD_URL
     QUESTIONS: ClassVar[Mapping[str, str]] = {
         "base_url": "Address of the server",
         "workspace": "Workspace, empty for one of this profile",
@@ -78,15 +221,6 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         self._turn = 0
         self._context_of: dict[str, tuple[int, str]] = {}
         """Session → the turn of its last context, and its text."""
-
-    def needs_key(self) -> bool:
-        """Return whether it is the cloud."""
-        return self.settings.base_url.rstrip("/") == CLOUD_URL
-
-    def open_client(self) -> HttpClient:
-        """Return a client with the key."""
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return HttpClient(self.NAME, self.settings.base_url, headers=headers, seconds=self.settings.timeout_seconds)
 
     @property
     def api(self) -> HonchoApi:
@@ -187,9 +321,9 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
             return
         peers = {"user": self.api.person, "assistant": self.api.agent}
         said = [
-            (peers[str(each["role"])], clean(str(each.get("content") or "")))
-            for each in messages
-            if each.get("role") in peers and isinstance(each.get("content"), str)
+            (peers[str(message["role"])], clean(str(message.get("content") or "")))
+            for message in messages
+            if message.get("role") in peers and isinstance(message.get("content"), str)
         ]
         self.api.add_messages(session, said, metadata={"session_id": session_id, "idempotency_key": idempotency_key})
 
@@ -263,8 +397,8 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
     def _read_context(self, query: str, session: str) -> str:
         self.api.open_session(session)
         card, representation = self.api.context(session, tokens=self.settings.contextTokens or None, query=query)
-        found = self.api.query_conclusions(query, limit=10) if query else []
-        lines = [*card, *representation.splitlines(), *(text_of(each, "content") for each in found)]
+        conclusions = self.api.query_conclusions(query, limit=10) if query else []
+        lines = [*card, *representation.splitlines(), *(text_of(conclusion, "content") for conclusion in conclusions)]
         return bullet_list([line.lstrip("-*# ") for line in lines], most_chars=_RECALL_CHARS)
 
     def _ask(self, query: str, session: str, level: str) -> str:
@@ -272,17 +406,17 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         return self.api.ask(query, session=session, level=level)[: self.settings.dialecticMaxChars]
 
     def _with_text(self, text: str) -> Items:
-        return [each for each in self.api.list_conclusions() if text_of(each, "content") == text]
+        return [conclusion for conclusion in self.api.list_conclusions() if text_of(conclusion, "content") == text]
 
     def _select(self, request: ForgetRequest) -> Items:
-        return [each for each in self.api.list_conclusions() if is_selected(each, request, "content")]
+        return [conclusion for conclusion in self.api.list_conclusions() if is_selected(conclusion, request, "content")]
 
     def _messages_with(self, request: ForgetRequest) -> Items:
         return [
-            each
+            message
             for text in request.texts
-            for each in self.api.search_messages(text, limit=100)
-            if is_selected(each, request, "content")
+            for message in self.api.search_messages(text, limit=100)
+            if is_selected(message, request, "content")
         ]
 
     def _profile(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
@@ -290,9 +424,9 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         return {"card": self.api.card()}
 
     def _search(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
-        found = self.api.search_messages(args["query"], limit=min(max(1, args.get("limit") or 10), 100))
+        messages = self.api.search_messages(args["query"], limit=min(max(1, args.get("limit") or 10), 100))
         keys = ("id", "content", "session_id", "created_at")
-        return {"results": [{key: text_of(each, key) for key in keys} for each in found]}
+        return {"results": [{key: text_of(message, key) for key in keys} for message in messages]}
 
     def _context(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
         return {"context": self._read_context(args["query"], self._session(""))}
@@ -304,7 +438,7 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
     def _conclude(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
         identity = args.get("delete_id")
         if identity:
-            if not any(text_of(each, "id") == identity for each in self.api.list_conclusions()):
+            if not any(text_of(conclusion, "id") == identity for conclusion in self.api.list_conclusions()):
                 raise ProviderError(f"there is no conclusion {identity!r}", "honcho_context shows what is known")
             self.api.delete_conclusion(identity)
             return {"deleted": identity}

@@ -2,22 +2,206 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import quote
 
 from msgspec import Struct
 
 from wellkept.core.errors import ConfigError, ProviderError
+from wellkept.core.installation import name_install
 from wellkept.core.settings import Address, Between
-from wellkept.providers.base import Forgotten
-from wellkept.providers.http import HttpClient
-from wellkept.providers.mem0.backends import Backend, EmbeddedBackend, PlatformBackend, ServerBackend
-from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, text_of
+from wellkept.core.text import JSON
+from wellkept.providers.base import ForgetRequest, Forgotten, Messages
+from wellkept.providers.remote import (
+    HttpClient,
+    RemoteProvider,
+    RemoteTool,
+    bullet_list,
+    clean,
+    is_selected,
+    objects,
+    text_of,
+)
+from wellkept.storage.files import make_folder
 
-if TYPE_CHECKING:
-    from wellkept.core.text import JSON
-    from wellkept.providers.base import ForgetRequest, Messages
+Turn = Sequence[Mapping[str, "JSON"]]
+Items = list[Mapping[str, "JSON"]]
+_MOST_PAGES = 50
+
+
+class Backend:
+    """What the provider needs of Mem0; the base of the three places where it runs."""
+
+    def add(self, user: str, turn: Turn, *, agent_id: str, infer: bool, metadata: Mapping[str, JSON]) -> Items:
+        """Store messages and return the memories that were made, if they are known at once."""
+        raise NotImplementedError
+
+    def search(self, user: str, query: str, *, top_k: int) -> Items:
+        """Return the nearest memories of a user."""
+        raise NotImplementedError
+
+    def list(self, user: str) -> Items:
+        """Return all memories of a user."""
+        raise NotImplementedError
+
+    def update(self, identity: str, text: str) -> None:
+        """Replace the text of a memory."""
+        raise NotImplementedError
+
+    def delete(self, identity: str) -> None:
+        """Delete a memory; a missing one is not an error."""
+        raise NotImplementedError
+
+    def ping(self, user: str) -> Mapping[str, JSON]:
+        """Make a real call and return facts: how many memories the user has."""
+        return {"memories": len(self.list(user))}
+
+    def close(self) -> None:
+        """Release what is open; clients are closed by the provider."""
+
+
+class ServerBackend(Backend):
+    """A self-hosted Mem0 server."""
+
+    ADD = "/memories"
+    SEARCH = "/search"
+    MEMORY = "/memories/{}"
+
+    def __init__(self, client: HttpClient, *, search_options: Mapping[str, JSON] = MappingProxyType({})) -> None:
+        self._client = client
+        self._search_options = search_options
+
+    def add(self, user: str, turn: Turn, *, agent_id: str, infer: bool, metadata: Mapping[str, JSON]) -> Items:
+        """Store the messages; the platform names no memories where it works in the background."""
+        answer = self._client.post(
+            self.ADD,
+            {"messages": list(turn), "user_id": user, "agent_id": agent_id, "infer": infer, "metadata": dict(metadata)},
+        )
+        return objects(answer, "results")
+
+    def search(self, user: str, query: str, *, top_k: int) -> Items:
+        """Return the nearest memories."""
+        body = {"query": query, "filters": {"user_id": user}, "top_k": top_k, **self._search_options}
+        return objects(self._client.post(self.SEARCH, body), "results")
+
+    def list(self, user: str) -> Items:
+        """Return all memories."""
+        return objects(self._client.get("/memories", user_id=user), "results")
+
+    def update(self, identity: str, text: str) -> None:
+        """Replace the text."""
+        self._client.put(self.MEMORY.format(quote(identity, safe="")), {"text": text})
+
+    def delete(self, identity: str) -> None:
+        """Delete one memory."""
+        self._client.delete(self.MEMORY.format(quote(identity, safe="")))
+
+
+class PlatformBackend(ServerBackend):
+    """Mem0's platform: other routes, pages of memories, and adds that are processed in the background."""
+
+    ADD = "/v3/memories/add/"
+    SEARCH = "/v3/memories/search/"
+    MEMORY = "/v1/memories/{}/"
+
+    def list(self, user: str) -> Items:
+        """Return all memories, page by page."""
+        memories: Items = []
+        for page in range(1, _MOST_PAGES + 1):
+            answer = self._client.post(f"/v3/memories/?page={page}&page_size=100", {"filters": {"user_id": user}})
+            memories += objects(answer, "results")
+            if not isinstance(answer, Mapping) or not answer.get("next"):
+                break
+        return memories
+
+    def ping(self, user: str) -> Mapping[str, JSON]:
+        """Return the account that the key belongs to."""
+        del user
+        answer = self._client.get("/v1/ping/")
+        if not isinstance(answer, Mapping) or not answer.get("project_id"):
+            raise ProviderError("mem0 did not say which project the key belongs to", "check the key")
+        return {"project": text_of(answer, "project_id")}
+
+
+class EmbeddedBackend(Backend):
+    """The open-source library inside this process, with its vectors in the home."""
+
+    def __init__(self, folder: Path, settings: Mem0Settings, *, key: str) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._key = key
+        self._memory: Any = None
+
+    def add(self, user: str, turn: Turn, *, agent_id: str, infer: bool, metadata: Mapping[str, JSON]) -> Items:
+        """Store the messages; without a model they are stored verbatim."""
+        del agent_id  # the library narrows every later search to it, so that page entries would not be found
+        use_model = infer and bool(self._settings.model)
+        made = self._open().add([dict(each) for each in turn], user_id=user, infer=use_model, metadata=dict(metadata))
+        return objects(made, "results")
+
+    def search(self, user: str, query: str, *, top_k: int) -> Items:
+        """Return the nearest memories."""
+        return objects(self._open().search(query, filters={"user_id": user}, top_k=top_k), "results")
+
+    def list(self, user: str) -> Items:
+        """Return all memories."""
+        return objects(self._open().get_all(filters={"user_id": user}), "results")
+
+    def update(self, identity: str, text: str) -> None:
+        """Replace the text."""
+        self._open().update(identity, text=text)
+
+    def delete(self, identity: str) -> None:
+        """Delete one memory; a missing one is not an error."""
+        try:
+            self._open().delete(identity)
+        except ValueError:
+            return
+
+    def close(self) -> None:
+        """Close the vector store, which locks its folder."""
+        store = getattr(getattr(self._memory, "vector_store", None), "client", None)
+        if store is not None and hasattr(store, "close"):
+            store.close()
+        self._memory = None
+
+    def _open(self) -> Any:
+        if self._memory is None:
+            os.environ.setdefault("MEM0_TELEMETRY", "False")
+            os.environ["MEM0_DIR"] = str(self._folder)
+            try:
+                from mem0 import Memory
+            except ImportError:
+                raise ProviderError("mem0ai is not installed", f"run: {name_install('mem0')}") from None
+            make_folder(self._folder)
+            self._memory = Memory.from_config(self._config())
+        return self._memory
+
+    def _config(self) -> dict[str, Any]:
+        settings, server = self._settings, self._settings.model_base_url
+        shared = {"openai_base_url": server, "api_key": self._key or "none"} if server else {}
+        llm = {**shared, **({"model": settings.model} if settings.model else {})}
+        embedder = {**shared, "embedding_dims": settings.embedding_dims}
+        if settings.embedding_model:
+            embedder["model"] = settings.embedding_model
+        store = {
+            "path": str(self._folder / "qdrant"),
+            "on_disk": True,
+            "embedding_model_dims": settings.embedding_dims,
+            "collection_name": "kept",
+        }
+        return {
+            "vector_store": {"provider": "qdrant", "config": store},
+            "llm": {"provider": "openai", "config": llm},
+            "embedder": {"provider": "openai", "config": embedder},
+            "history_db_path": str(self._folder / "history.db"),
+        }
+
 
 PLATFORM_URL = "https://api.mem0.ai"
 _MIRROR = "kept_page"
@@ -115,7 +299,7 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
         if self._backend is None:
             match self.settings.mode:
                 case "platform":
-                    self._backend = PlatformBackend(self.client, rerank=self.settings.rerank)
+                    self._backend = PlatformBackend(self.client, search_options={"rerank": self.settings.rerank})
                 case "self-hosted":
                     self._backend = ServerBackend(self.client)
                 case "oss":
@@ -204,8 +388,8 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
 
     def remove_entry(self, target: str, text: str) -> None:
         """Delete an entry, found by its text."""
-        for each in self._copies(target, text):
-            self.backend.delete(text_of(each, "id"))
+        for copy in self._copies(target, text):
+            self.backend.delete(text_of(copy, "id"))
 
     def forget_content(self, request: ForgetRequest) -> Forgotten:
         """Delete the memories of this user that the request selects."""

@@ -11,8 +11,16 @@ from msgspec import Struct
 from wellkept.core.clock import SystemClock, iso
 from wellkept.core.errors import ProviderError
 from wellkept.core.settings import Address, Between
-from wellkept.providers.http import HttpClient
-from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, objects, text_of
+from wellkept.providers.remote import (
+    HttpClient,
+    RemoteProvider,
+    RemoteTool,
+    bullet_list,
+    clean,
+    is_selected,
+    objects,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from wellkept.core.text import JSON
@@ -51,16 +59,13 @@ class RetainDBProvider(RemoteProvider[RetainDBSettings]):
     SETTINGS = RetainDBSettings
     KEY = "RETAINDB_API_KEY"
     KEY_URL = "https://retaindb.com"
+    CLOUD_URL = CLOUD_URL
     QUESTIONS: ClassVar[Mapping[str, str]] = {
         "base_url": "Address of the server",
         "project": "Project at RetainDB",
         "top_k": "Memories of a recall",
         "auto_capture": "Send finished turns",
     }
-
-    def needs_key(self) -> bool:
-        """Return whether it is the cloud; a local server may run without a key."""
-        return self.settings.base_url.rstrip("/") == CLOUD_URL
 
     def open_client(self) -> HttpClient:
         """Return a client with the key under both names that the server accepts."""
@@ -213,7 +218,7 @@ def _unwrap(result: Mapping[str, JSON]) -> Mapping[str, JSON]:
 
 def _without_pending(items: Items) -> Items:
     """Leave out the second copy of a memory that is not indexed yet; one that is only pending stays."""
-    ready = {text_of(each, "id") for each in items}
+    ready = {text_of(item, "id") for item in items}
     texts = {text_of(each, "content") for each in items if not text_of(each, "id").startswith(PENDING)}
     return [
         each

@@ -5,18 +5,190 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from urllib.parse import quote
 
 from msgspec import Struct
 
 from wellkept.core.errors import ProviderError
 from wellkept.core.settings import Address, Between
-from wellkept.providers.http import HttpClient
-from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, text_of
-from wellkept.providers.supermemory.backends import Backend, DocumentsBackend, Items, NamespaceBackend
+from wellkept.core.text import JSON
+from wellkept.providers.remote import (
+    HttpClient,
+    RemoteProvider,
+    RemoteTool,
+    bullet_list,
+    clean,
+    is_selected,
+    objects,
+    text_of,
+)
 
 if TYPE_CHECKING:
-    from wellkept.core.text import JSON
     from wellkept.providers.base import ForgetRequest, Messages
+
+Items = list[Mapping[str, JSON]]
+_MOST_PAGES = 50
+_PAGE = 100
+
+
+class Backend:
+    """What the provider needs; `container` is the tag or namespace of one user. The base of both generations."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+
+    def add(self, container: str, content: str, *, identity: str, metadata: Mapping[str, JSON], about: str) -> str:
+        """Store a document under an id of ours and return the back end's id; the same id replaces it."""
+        raise NotImplementedError
+
+    def search(self, container: str, query: str, *, mode: str, limit: int) -> Items:
+        """Return the nearest memories and passages, with `id` and `text`."""
+        raise NotImplementedError
+
+    def profile(self, container: str) -> tuple[list[str], list[str]]:
+        """Return what is lasting and what is recent about the person."""
+        raise NotImplementedError
+
+    def list_documents(self, container: str) -> Items:
+        """Return the documents, with `id`, `text` and `metadata`."""
+        documents: Items = []
+        for page in range(1, _MOST_PAGES + 1):
+            listed = self.list_page(container, page)
+            documents += [{**each, "text": text_of(each, "content", "summary", "title")} for each in listed]
+            if len(listed) < _PAGE:
+                break
+        return documents
+
+    def list_page(self, container: str, page: int) -> Items:
+        """Return one page of the documents as the back end gives them."""
+        raise NotImplementedError
+
+    def delete_document(self, container: str, identity: str) -> None:
+        """Delete a document with what was extracted from it."""
+        raise NotImplementedError
+
+    def forget_memory(self, container: str, identity: str) -> bool:
+        """Forget one extracted memory; return whether it existed."""
+        raise NotImplementedError
+
+    def add_conversation(self, container: str, session: str, messages: Sequence[Mapping[str, JSON]]) -> None:
+        """Hand over a whole conversation at its end; as one document where there is no route for it."""
+        text = "\n".join(f"{message.get('role')}: {message.get('content')}" for message in messages)
+        self.add(container, text, identity=f"session-{session}", metadata={"session_id": session}, about="")
+
+
+class DocumentsBackend(Backend):
+    """Version 3 and 4 routes: containers are tags."""
+
+    def add(self, container: str, content: str, *, identity: str, metadata: Mapping[str, JSON], about: str) -> str:
+        """Store a document; `customId` makes a repeated delivery harmless."""
+        body: dict[str, JSON] = {
+            "content": content,
+            "containerTags": [container],
+            "customId": identity,
+            "metadata": dict(metadata),
+        }
+        if about:
+            body["entityContext"] = about
+        answer = self._client.post("/v3/documents", body)
+        return text_of(answer, "id") if isinstance(answer, Mapping) else ""
+
+    def search(self, container: str, query: str, *, mode: str, limit: int) -> Items:
+        """Search memories and passages."""
+        body: dict[str, JSON] = {"q": query, "containerTag": container, "limit": limit, "searchMode": mode}
+        found = objects(self._client.post("/v4/search", body), "results")
+        return [{**each, "text": text_of(each, "memory", "chunk", "content")} for each in found]
+
+    def profile(self, container: str) -> tuple[list[str], list[str]]:
+        """Return the two parts of the profile."""
+        return _parse_profile(self._client.post("/v4/profile", {"containerTag": container}))
+
+    def list_page(self, container: str, page: int) -> Items:
+        """Return one page of the documents with their content."""
+        body: dict[str, JSON] = {"containerTags": [container], "limit": _PAGE, "page": page, "includeContent": True}
+        answer = self._client.post("/v3/documents/list", body)
+        return objects(answer, "memories") or objects(answer, "documents")
+
+    def delete_document(self, container: str, identity: str) -> None:
+        """Delete a document."""
+        del container
+        self._client.delete(f"/v3/documents/{quote(identity, safe='')}")
+
+    def forget_memory(self, container: str, identity: str) -> bool:
+        """Forget one memory."""
+        answer = self._client.delete("/v4/memories", body={"containerTag": container, "id": identity})
+        return isinstance(answer, Mapping) and answer.get("forgotten") is True
+
+    def add_conversation(self, container: str, session: str, messages: Sequence[Mapping[str, JSON]]) -> None:
+        """Hand over a conversation for the session graph."""
+        body: dict[str, JSON] = {
+            "conversationId": session,
+            "messages": list(messages),
+            "containerTags": [container],
+            "metadata": {"session_id": session},
+        }
+        self._client.post("/v4/conversations", body)
+
+
+class NamespaceBackend(Backend):
+    """Version 5 routes: containers are namespaces, and a conversation is one document."""
+
+    def add(self, container: str, content: str, *, identity: str, metadata: Mapping[str, JSON], about: str) -> str:
+        """Store a document under our id."""
+        body: dict[str, JSON] = {"content": content, "id": identity, "metadata": dict(metadata)}
+        if about:
+            body["supportingContext"] = about
+        answer = self._client.post(f"{_namespace(container)}/document", body)
+        return (text_of(answer, "id") if isinstance(answer, Mapping) else "") or identity
+
+    def search(self, container: str, query: str, *, mode: str, limit: int) -> Items:
+        """Search; passages are called chunks here."""
+        body: dict[str, JSON] = {"query": query, "searchMode": mode.replace("documents", "chunks"), "limit": limit}
+        found = objects(self._client.post(f"{_namespace(container)}/search", body), "results")
+        return [{**each, "text": text_of(each, "memory", "chunk", "content")} for each in found]
+
+    def profile(self, container: str) -> tuple[list[str], list[str]]:
+        """Return the two parts of the profile."""
+        return _parse_profile(self._client.post(f"{_namespace(container)}/profile", {}))
+
+    def list_page(self, container: str, page: int) -> Items:
+        """Return one page of the documents with their content."""
+        answer = self._client.request(
+            "POST",
+            f"{_namespace(container)}/list/documents",
+            params={"limit": _PAGE, "page": page},
+            body={"include": {"content": True}},
+        )
+        return objects(answer, "documents")
+
+    def delete_document(self, container: str, identity: str) -> None:
+        """Delete a document."""
+        self._client.delete(f"{_namespace(container)}/document", body={"ids": [identity]})
+
+    def forget_memory(self, container: str, identity: str) -> bool:
+        """Forget one memory."""
+        answer = self._client.delete(f"{_namespace(container)}/memories", body={"ids": [identity]})
+        return isinstance(answer, Mapping) and bool(answer.get("count"))
+
+
+def _namespace(container: str) -> str:
+    return f"/ns/{quote(container, safe='')}"
+
+
+def _parse_profile(answer: JSON) -> tuple[list[str], list[str]]:
+    found = answer.get("profile") if isinstance(answer, Mapping) else None
+    if not isinstance(found, Mapping):
+        return [], []
+
+    def texts(key: str) -> list[str]:
+        listed = found.get(key)
+        facts = listed if isinstance(listed, list) else []
+        # version 5 gives objects instead of plain texts
+        plain = [text_of(fact, "memory") if isinstance(fact, Mapping) else fact for fact in facts]
+        return [each for each in plain if isinstance(each, str) and each]
+
+    return texts("static"), texts("dynamic")
+
 
 CLOUD_URL = "https://api.supermemory.ai"
 _RECALL_CHARS = 6_000
@@ -58,6 +230,7 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
     SETTINGS = SupermemorySettings
     KEY = "SUPERMEMORY_API_KEY"
     KEY_URL = "https://console.supermemory.ai"
+    CLOUD_URL = CLOUD_URL
     QUESTIONS: ClassVar[Mapping[str, str]] = {
         "base_url": "Address of the server",
         "generation": "API of the server",
@@ -73,15 +246,6 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
     def __init__(self) -> None:
         super().__init__()
         self._turns_since_profile: int | None = None
-
-    def needs_key(self) -> bool:
-        """Return whether it is the cloud."""
-        return self.settings.base_url.rstrip("/") == CLOUD_URL
-
-    def open_client(self) -> HttpClient:
-        """Return a client with the key."""
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return HttpClient(self.NAME, self.settings.base_url, headers=headers, seconds=self.settings.timeout_seconds)
 
     @property
     def backend(self) -> Backend:
@@ -178,18 +342,18 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
     def remove_entry(self, target: str, text: str) -> None:
         """Delete the document of an entry."""
         identity = self._entry_id(target, text)
-        for each in self.backend.list_documents(self.scope):
-            if identity in {text_of(each, "customId"), text_of(each, "id")}:
-                self.backend.delete_document(self.scope, text_of(each, "id"))
+        for document in self.backend.list_documents(self.scope):
+            if identity in {text_of(document, "customId"), text_of(document, "id")}:
+                self.backend.delete_document(self.scope, text_of(document, "id"))
 
     def on_session_end(self, messages: Messages, *, session_id: str = "") -> None:
         """Hand over the whole conversation for the session graph."""
         if not (self.is_writable and self.settings.auto_capture and self.settings.session_ingest):
             return
         said = [
-            {"role": str(each["role"]), "content": clean(str(each["content"]))}
-            for each in messages
-            if each.get("role") in {"user", "assistant"} and isinstance(each.get("content"), str)
+            {"role": str(message["role"]), "content": clean(str(message["content"]))}
+            for message in messages
+            if message.get("role") in {"user", "assistant"} and isinstance(message.get("content"), str)
         ]
         said = [each for each in said if each["content"]]
         if said:
@@ -215,7 +379,9 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
         return {"generation": self.settings.generation, "container": self.scope, "profile": len(lasting) + len(recent)}
 
     def _select(self, request: ForgetRequest) -> Items:
-        return [each for each in self.backend.list_documents(self.scope) if is_selected(each, request, "text")]
+        return [
+            document for document in self.backend.list_documents(self.scope) if is_selected(document, request, "text")
+        ]
 
     def _select_memories(self, request: ForgetRequest) -> Items:
         found = [
@@ -256,7 +422,7 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
         container, identity = self._container(args), args["id"]
         if self.backend.forget_memory(container, identity):
             return {"forgotten": identity}
-        if any(text_of(each, "id") == identity for each in self.backend.list_documents(container)):
+        if any(text_of(document, "id") == identity for document in self.backend.list_documents(container)):
             self.backend.delete_document(container, identity)
             return {"deleted": identity}
         raise ProviderError(f"there is nothing with the id {identity!r}", "supermemory_search shows the ids")

@@ -21,6 +21,17 @@ RETRIES = 4
 MAX_WAIT_SECONDS = 60.0
 _CACHED = 256
 _REMEDY = "vectors are left out until it answers; `kept doctor` says more"
+log = logging.getLogger(__name__)
+SETTLE_SECONDS = 0.3
+"""Wait after a wake-up, so that a turn is stored completely before its vectors are computed."""
+RETRY_SECONDS = 60.0
+CLOSE_SECONDS = 5.0
+MAX_PASSAGES = 12
+"""Per message; the sentences of a longer one are joined into runs of similar length."""
+MAX_CHARACTERS = 4_000
+_SHORT = 12
+"""A passage of at most this many characters means nothing by itself."""
+_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 
 class CooldownModel:
@@ -52,20 +63,21 @@ class CooldownModel:
         if self._clock() < self._cooldown_until:
             return None
         try:
-            vector = self._call(text)
+            if self._timeout_seconds is None:
+                vector = self._model().embed([text])[0]
+            else:
+                vector = self._call_in_thread(text, self._timeout_seconds)
         except KeptError as error:
-            self._start_cooldown(error)
+            self._cooldown_until = self._clock() + COOLDOWN_SECONDS
+            if not self._has_warned:
+                self._has_warned = True
+                self._sink(Warned(f"search uses words only: {error.message}", error.remedy or _REMEDY))
             return None
         self._has_warned = False
         self._cache[text] = vector
         if len(self._cache) > _CACHED:
             self._cache.popitem(last=False)
         return vector
-
-    def _call(self, text: str) -> list[float]:
-        if self._timeout_seconds is None:
-            return self._model().embed([text])[0]
-        return self._call_in_thread(text, self._timeout_seconds)
 
     def _call_in_thread(self, text: str, timeout_seconds: float) -> list[float]:
         """Call the model in a new thread, which is abandoned when the time is over."""
@@ -85,12 +97,6 @@ class CooldownModel:
         if not vectors:
             raise ModelBusy(f"no vector of the question within {timeout_seconds:g} s")
         return vectors[0]
-
-    def _start_cooldown(self, error: KeptError) -> None:
-        self._cooldown_until = self._clock() + COOLDOWN_SECONDS
-        if not self._has_warned:
-            self._has_warned = True
-            self._sink(Warned(f"search uses words only: {error.message}", error.remedy or _REMEDY))
 
 
 class SharedModel:
@@ -164,19 +170,6 @@ def _embed_with_retries(model: Embeds, texts: Sequence[str]) -> list[list[float]
     raise AssertionError("the last attempt returns or raises")
 
 
-log = logging.getLogger(__name__)
-SETTLE_SECONDS = 0.3
-"""Wait after a wake-up, so that a turn is stored completely before its vectors are computed."""
-RETRY_SECONDS = 60.0
-CLOSE_SECONDS = 5.0
-MAX_PASSAGES = 12
-"""Per message; the sentences of a longer one are joined into runs of similar length."""
-MAX_CHARACTERS = 4_000
-_SHORT = 12
-"""A passage of at most this many characters means nothing by itself."""
-_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
-
-
 def passages(text: str) -> list[str]:
     """Return the passages of `text` that get a vector each, none for a blank text.
 
@@ -195,11 +188,11 @@ def _join(sentences: list[str]) -> list[str]:
     total = sum(map(len, sentences))
     runs: list[str] = []
     run: list[str] = []
-    done = 0
+    characters = 0
     for sentence in sentences:
         run.append(sentence)
-        done += len(sentence)
-        if done * MAX_PASSAGES >= total * (len(runs) + 1):
+        characters += len(sentence)
+        if characters * MAX_PASSAGES >= total * (len(runs) + 1):
             runs.append(" ".join(run))
             run = []
     if run:

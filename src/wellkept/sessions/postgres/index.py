@@ -1,7 +1,7 @@
 """The search index on PostgreSQL: new texts wait, hundreds of them become a segment, segments are merged.
 
 Writers add the terms of a message to `fresh_words` and its text to `fresh_substrings`. `merge` writes segments of them
-(`sessions/search/segments.py`): 256 texts, 4,096, 65,536. A message that is indexed again waits among the fresh ones,
+(`segments.py`): 256 texts, 4,096, 65,536. A message that is indexed again waits among the fresh ones,
 which win over a segment that still names it; one that was removed is listed in `gone_messages` until `rewrite` has
 written the segments without it.
 """
@@ -12,17 +12,16 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple, Protocol, cast
 
+from wellkept.sessions.postgres import segments
+from wellkept.sessions.postgres.segments import MOST_DOCUMENTS, SUBSTRING, Draft
 from wellkept.sessions.records import MessageRow, Row
 from wellkept.sessions.rows import message_rows
 from wellkept.sessions.rows.database import TextIndex, find_index
-from wellkept.sessions.search import segments
 from wellkept.sessions.search.analysis import IndexedText, indexed_text, prepare
-from wellkept.sessions.search.segments import MOST_DOCUMENTS, SUBSTRING, Draft
 from wellkept.storage.connections import statements
-from wellkept.storage.postgres.unit import SHORT_STATEMENTS, Unit
+from wellkept.storage.postgres.unit import Unit
 
 SQL = statements("wellkept.sessions.postgres", "index.sql")
-SHORT_STATEMENTS.add(SQL.count_waiting)
 FRESH_MOST = 256
 """Texts that a search reads one by one."""
 _SMALL = 4_096
@@ -95,10 +94,11 @@ class UnitIndex:
 
     most_queued = 0
 
-    def __init__(self, unit: Unit, user: str) -> None:
+    def __init__(self, unit: Unit) -> None:
         self._unit = unit
-        self._user = user
         self.is_queued = False
+        self.user_statements: dict[str, None] = {}
+        """What brings the list of users up to date, each statement once, in order."""
         self.is_merge_due = False
         """Whether to call `merge` once this transaction is committed."""
 
@@ -119,9 +119,8 @@ class UnitIndex:
             self.is_merge_due |= len(ready) > _LOOK_EVERY or any(row.message_id % _LOOK_EVERY == 0 for row in ready)
 
     def remove(self, message_ids: Sequence[int]) -> None:
-        """Remove these messages from search results."""
         if message_ids:
-            named = {"user": self._user, "ids": list(message_ids)}
+            named = {"ids": list(message_ids)}
             for statement in (SQL.drop_words, SQL.drop_substrings, SQL.set_gone, SQL.done):
                 self._unit.execute(statement, named)
 
@@ -131,18 +130,24 @@ class UnitIndex:
         if message_ids:
             self._unit.execute(SQL.queue, {"ids": list(message_ids)})
 
+    def note_changes(self) -> None:
+        self.is_queued = True
+
+    def note_session(self, *, is_removed: bool = False) -> None:
+        self.user_statements.setdefault(SQL.drop_user if is_removed else SQL.add_user)
+
     def finish(self) -> None:
         """Index the messages that this transaction has queued or changed; call it before the commit."""
-        if self.is_queued or any("UPDATE messages" in sql for sql in self._unit.ran):
-            while waiting := self._unit.execute(SQL.waiting, {"user": self._user, "limit": _BATCH}).fetchall():
+        if self.is_queued:
+            while waiting := self._unit.execute(SQL.waiting, {"limit": _BATCH}).fetchall():
                 there: list[Row] = [row for row in waiting if row[1] is not None]
                 self.remove([int(str(row[0])) for row in waiting if row[1] is None])
                 self.add_texts(list(_texts(row[:1] + row[2:] for row in there)))
                 ids = [int(str(row[0])) for row in there]
                 # a message that was removed before came back
-                self._unit.execute(SQL.not_gone, {"user": self._user, "ids": ids})
+                self._unit.execute(SQL.not_gone, {"ids": ids})
                 message_rows.update_checksums(self._unit, ids)
-                self._unit.execute(SQL.done, {"user": self._user, "ids": [int(str(row[0])) for row in waiting]})
+                self._unit.execute(SQL.done, {"ids": [int(str(row[0])) for row in waiting]})
 
 
 @find_index.register(Unit)
@@ -166,58 +171,58 @@ class Stored(NamedTuple):
     """Messages and lengths; the lists are empty."""
 
 
-def merge(unit: Unit, user: str, *, everything: bool = False) -> None:
+def merge(unit: Unit, *, everything: bool = False) -> None:
     """Write fresh texts to segments and merge small segments, unless another process is doing so.
 
     With `everything`, merge even a few texts, rewrite segments without removed messages, and wait for the other
     process; raise Busy if that takes too long.
     """
     if everything:
-        unit.execute(SQL.wait_for_lock, {"user": user})
-    elif max(_count_waiting(unit, user)) < FRESH_MOST or unit.execute(SQL.lock, {"user": user}).fetchone() != (True,):
+        unit.execute(SQL.wait_for_lock)
+    elif max(_count_waiting(unit)) < FRESH_MOST or unit.execute(SQL.lock).fetchone() != (True,):
         return
     unit.execute(SQL.allow_pauses)
-    waiting, _ = _count_waiting(unit, user)
+    waiting, _ = _count_waiting(unit)
     while waiting >= (1 if everything else FRESH_MOST):
-        stored = _store_fresh(unit, user)
+        stored = _store_fresh(unit)
         # 0 if another transaction has removed them meanwhile
         waiting = waiting - stored if stored else 0
-    small = [one for one in read_stored(unit, user) if one.draft.documents < _SMALL]
-    _merge_small(unit, user, small, _SMALL)
-    large = [one for one in read_stored(unit, user) if _SMALL <= one.draft.documents < MOST_DOCUMENTS]
-    _merge_small(unit, user, large, MOST_DOCUMENTS)
-    gone = {int(str(number)) for (number,) in unit.execute(SQL.gone, {"user": user})}
+    small = [one for one in read_stored(unit) if one.draft.documents < _SMALL]
+    _merge_small(unit, small, _SMALL)
+    large = [one for one in read_stored(unit) if _SMALL <= one.draft.documents < MOST_DOCUMENTS]
+    _merge_small(unit, large, MOST_DOCUMENTS)
+    gone = {int(str(number)) for (number,) in unit.execute(SQL.gone)}
     if gone and (everything or len(gone) >= FRESH_MOST):
-        rewrite(unit, user, gone)
+        rewrite(unit, gone)
         # only these: another transaction may have added some since
-        unit.execute(SQL.not_gone, {"user": user, "ids": list(gone)})
+        unit.execute(SQL.not_gone, {"ids": list(gone)})
 
 
-def _count_waiting(unit: Unit, user: str) -> tuple[int, int]:
+def _count_waiting(unit: Unit) -> tuple[int, int]:
     """Return how many texts are in no segment, and how many messages of segments are gone."""
-    ((fresh, gone),) = unit.execute(SQL.count_waiting, {"user": user}).fetchall()
+    ((fresh, gone),) = unit.execute(SQL.count_waiting).fetchall()
     return int(str(fresh)), int(str(gone))
 
 
-def _store_fresh(unit: Unit, user: str) -> int:
+def _store_fresh(unit: Unit) -> int:
     """Write the oldest fresh texts to one segment, and return how many there were."""
-    fresh = unit.execute(SQL.fresh, {"user": user, "limit": _SMALL}).fetchall()
+    fresh = unit.execute(SQL.fresh, {"limit": _SMALL}).fetchall()
     ids = [int(str(row[0])) for row in fresh]
     if not ids:
         return 0
-    rewrite(unit, user, set(ids))  # the older text of a message that was indexed again
+    rewrite(unit, set(ids))  # the older text of a message that was indexed again
     texts = []
     for number, length, terms, substrings in fresh:
         own = filter(None, str(terms).split("\n"))
         texts.append((int(str(number)), int(str(length)), cut_substrings(str(substrings)).union(own)))
     _write(unit, segments.build(texts))
-    named = {"user": user, "ids": ids}
+    named = {"ids": ids}
     unit.execute(SQL.drop_words, named)
     unit.execute(SQL.drop_substrings, named)
     return len(ids)
 
 
-def _merge_small(unit: Unit, user: str, small: Sequence[Stored], size: int) -> None:
+def _merge_small(unit: Unit, small: Sequence[Stored], size: int) -> None:
     if len(small) < _PARTS and sum(one.draft.documents for one in small) < size:
         return
     chosen: list[Stored] = []
@@ -226,62 +231,62 @@ def _merge_small(unit: Unit, user: str, small: Sequence[Stored], size: int) -> N
             break
         chosen.append(one)
     if len(chosen) > 1:
-        _write(unit, segments.merge([_load(unit, user, one) for one in chosen]))
+        _write(unit, segments.merge([_load(unit, one) for one in chosen]))
         for one in chosen:
-            _drop(unit, user, one.id)
+            _drop(unit, one.id)
 
 
-def rewrite(unit: Unit, user: str, message_ids: set[int]) -> int:
+def rewrite(unit: Unit, message_ids: set[int]) -> int:
     """Rewrite the segments that contain any of these messages without them; return how many."""
     count = 0
-    for one in read_stored(unit, user):
+    for one in read_stored(unit):
         if message_ids.isdisjoint(one.draft.messages):
             continue
         count += 1
-        left = segments.merge([_load(unit, user, one)], without=frozenset(message_ids))
-        _drop(unit, user, one.id)
+        left = segments.merge([_load(unit, one)], without=frozenset(message_ids))
+        _drop(unit, one.id)
         if left.documents:
             _write(unit, left)
     return count
 
 
-def rebuild(unit: Unit, user: str) -> int:
+def rebuild(unit: Unit) -> int:
     """Index every message of the user again, and return how many; the old index counts until the commit."""
     unit.execute(SQL.allow_pauses)
     for statement in (SQL.drop_all, SQL.drop_all_buckets, SQL.drop_all_fresh, SQL.drop_all_fresh_substrings):
-        unit.execute(statement, {"user": user})
-    unit.execute(SQL.clear_gone, {"user": user})
-    texts, count = _cut_all(unit, user), 0
+        unit.execute(statement)
+    unit.execute(SQL.clear_gone)
+    texts, count = _cut_all(unit), 0
     while (draft := segments.build(islice(texts, MOST_DOCUMENTS))).documents:
         _write(unit, draft)
         count += draft.documents
     return count
 
 
-def _cut_all(unit: Unit, user: str) -> Iterator[tuple[int, int, frozenset[str]]]:
+def _cut_all(unit: Unit) -> Iterator[tuple[int, int, frozenset[str]]]:
     """Yield every message of the user with its length and its terms, and remove it from the queue."""
     after = 0
-    while rows := unit.execute(SQL.rows_after, {"user": user, "after": after, "limit": _BATCH}).fetchall():
+    while rows := unit.execute(SQL.rows_after, {"after": after, "limit": _BATCH}).fetchall():
         after = int(str(rows[-1][0]))
         for row in map(prepare, _texts(rows)):
             length, terms = cut_words(row.words, row.marks)
             yield row.message_id, length, cut_substrings(row.spelled).union(terms)
-        unit.execute(SQL.done, {"user": user, "ids": [int(str(row[0])) for row in rows]})
+        unit.execute(SQL.done, {"ids": [int(str(row[0])) for row in rows]})
 
 
-def read_stored(unit: Unit, user: str) -> list[Stored]:
+def read_stored(unit: Unit) -> list[Stored]:
     """Return the user's segments without their lists, the oldest first."""
     return [
         Stored(
             int(str(number)),
             Draft(segments.from_bytes("q", _bytes(messages)), segments.from_bytes("H", _bytes(lengths)), {}),
         )
-        for number, _, messages, lengths in unit.execute(SQL.segments, {"user": user})
+        for number, _, messages, lengths in unit.execute(SQL.segments)
     ]
 
 
-def _load(unit: Unit, user: str, one: Stored) -> Draft:
-    rows = unit.execute(SQL.buckets, {"user": user, "segment": one.id}).fetchall()
+def _load(unit: Unit, one: Stored) -> Draft:
+    rows = unit.execute(SQL.buckets, {"segment": one.id}).fetchall()
     return segments.read(one.draft.messages, one.draft.lengths, (_bytes(row[0]) for row in rows))
 
 
@@ -293,9 +298,9 @@ def _write(unit: Unit, draft: Draft) -> None:
     unit.executemany(SQL.add_bucket, [(number, place, data) for place, data in enumerate(buckets)])
 
 
-def _drop(unit: Unit, user: str, segment: int) -> None:
+def _drop(unit: Unit, segment: int) -> None:
     for statement in (SQL.drop_segment, SQL.drop_buckets):
-        unit.execute(statement, {"user": user, "segment": segment})
+        unit.execute(statement, {"segment": segment})
 
 
 def _bytes(value: object) -> bytes:

@@ -13,6 +13,15 @@ from typing import Any, NamedTuple, cast
 
 from wellkept.languages.language import STOP_WORDS
 from wellkept.sessions.postgres.index import WORDS_TOKENIZER, cut_substrings, cut_text
+from wellkept.sessions.postgres.segments import (
+    SUBSTRING,
+    Bucket,
+    count_places,
+    find_bucket,
+    from_bytes,
+    is_beginning,
+    unpack,
+)
 from wellkept.sessions.search.postings import (
     AllOf,
     AnyOf,
@@ -26,19 +35,9 @@ from wellkept.sessions.search.postings import (
     Word,
     phrase_pattern,
 )
-from wellkept.sessions.search.segments import (
-    SUBSTRING,
-    Bucket,
-    count_places,
-    find_bucket,
-    from_bytes,
-    is_beginning,
-    unpack,
-)
 from wellkept.sessions.search.terms import recognise_languages
 from wellkept.storage.connections import statements
-from wellkept.storage.postgres.statements import as_array, unescape
-from wellkept.storage.postgres.unit import SHORT_STATEMENTS, Unit
+from wellkept.storage.postgres.unit import Unit, as_array, unescape
 
 _SHORT_BYTES = 2_000
 """Texts up to this size are read with their messages, because most of them are compared with the question."""
@@ -50,9 +49,8 @@ class PostgresCatalog:
     has_other_users = False
     """Lists hold messages of this user only."""
 
-    def __init__(self, unit: Unit, user: str, *, texts: dict[int, str]) -> None:
+    def __init__(self, unit: Unit, *, texts: dict[int, str]) -> None:
         self._unit = unit
-        self._user = user
         self._texts = texts
         """Receives the texts that are read with their messages."""
         self._known: dict[str, SessionHead | None] = {}
@@ -61,7 +59,7 @@ class PostgresCatalog:
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
         """Return the messages that exist and were not rewound."""
         found: dict[int, MessageHead] = {}
-        bindings = {"user": self._user, "ids": list(ids), "most_bytes": _SHORT_BYTES}
+        bindings = {"ids": list(ids), "most_bytes": _SHORT_BYTES}
         rows: Iterable[Any] = self._unit.execute(SQL.messages, bindings).fetchall()
         for number, name, kind, moment, detail, text, *rest in rows:
             if number is None:
@@ -74,53 +72,48 @@ class PostgresCatalog:
         return found
 
     def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
-        """Return the user's sessions among these."""
         unknown = [name for name in session_ids if name not in self._known]
         if unknown:
             self._known |= dict.fromkeys(unknown)
-            rows: Iterable[Any] = self._unit.execute(SQL.sessions, {"user": self._user, "ids": unknown}).fetchall()
+            rows: Iterable[Any] = self._unit.execute(SQL.sessions, {"ids": unknown}).fetchall()
             self._known |= {name: SessionHead._make(rest) for name, *rest in rows}
         return {name: head for name in session_ids if (head := self._known[name]) is not None}
 
     def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
-        """Return at most `limit` of the user's sessions that match."""
-        named = conditions._asdict() | {"user": self._user, "limit": limit}
+        named = conditions._asdict() | {"limit": limit}
         return [str(name) for (name,) in self._unit.execute(SQL.filtered_sessions, _as_lists(named))]
 
     def titled(self, title: str) -> list[str]:
-        """Return the user's sessions with this title; upper and lower case do not matter."""
-        return [str(name) for (name,) in self._unit.execute(SQL.titled, {"user": self._user, "title": title})]
+        return [str(name) for (name,) in self._unit.execute(SQL.titled, {"title": title})]
 
     def titles(self) -> Iterable[tuple[str, str]]:
-        """Yield id and title of every session of the user that has one, the newest first."""
-        rows = self._unit.execute(SQL.titles, {"user": self._user})
+        rows = self._unit.execute(SQL.titles)
         return ((str(name), str(title)) for name, title in rows)
 
     def timeline(
         self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
     ) -> tuple[int, list[tuple[str, int]]]:
         """Return how many sessions have messages of a time, and the newest of them, each with one message."""
-        named = conditions._asdict() | {"user": self._user, "limit": limit, "sign": 1 if is_oldest_first else -1}
+        named = conditions._asdict() | {"limit": limit, "sign": 1 if is_oldest_first else -1}
         rows = self._unit.execute(SQL.timeline, _as_lists(named)).fetchall()
         found = [(str(name), int(str(number))) for _, name, number in rows if number is not None]
         return int(str(rows[0][0])) if rows else 0, found
 
     def span(self, session_ids: Collection[str]) -> tuple[int, int, int] | None:
         """Return the first and last message and the number of messages of sessions; None without messages."""
-        row = self._unit.execute(SQL.session_span, {"user": self._user, "ids": list(session_ids)}).fetchone()
+        row = self._unit.execute(SQL.session_span, {"ids": list(session_ids)}).fetchone()
         if row is None or row[0] is None:
             return None
         first, last, count = (int(str(value)) for value in row)
         return first, last, count
 
     def ids_by_session(self, session_ids: Collection[str]) -> Mapping[str, Sequence[int]]:
-        """Return the messages of each session in ascending order."""
         rows = self._unit.execute(SQL.ids_by_session, {"ids": list(session_ids)})
         return {str(name): ids for name, ids in rows if isinstance(ids, list)}
 
     def ids_near(self, session_id: str, first: int, last: int) -> list[int]:
         """Return the messages of one session from `first` to `last` in ascending order."""
-        named = {"user": self._user, "session": session_id, "first": first, "last": last}
+        named = {"session": session_id, "first": first, "last": last}
         return [int(str(number)) for (number,) in self._unit.execute(SQL.ids_near, named)]
 
 
@@ -143,7 +136,6 @@ _NEWEST_ID = 2**62
 _BETWEEN = "\x02"
 """Separates the terms of two messages, as `open_search` joins them."""
 _READ_LISTS = "SELECT * FROM read_postings(%s::bigint[], %s::integer[])"
-SHORT_STATEMENTS.add(SQL.open)
 
 
 class _Cache:
@@ -206,10 +198,9 @@ class _Columns(NamedTuple):
 class PostgresPostings:
     """The index of one user during one search; implements `search.postings.Postings`."""
 
-    def __init__(self, unit: Unit, user: str, *, place: tuple[object, ...]) -> None:
+    def __init__(self, unit: Unit, *, place: tuple[object, ...]) -> None:
         self._unit = unit
-        self._user = user
-        self._place = (*place, user)
+        self._place = place
         stored, numbers, lengths, terms, gone, sessions = unit.execute(SQL.open).fetchall()[0]
         self._segments = [_Segment(*values) for values in _as_list(stored)]
         self._fresh_lengths: dict[int, int] = dict(zip(_as_list(numbers), _as_list(lengths), strict=True))
@@ -246,21 +237,17 @@ class PostgresPostings:
         return count, words
 
     def tokens(self, text: str) -> Sequence[str]:
-        """Return the tokens of `text` in order."""
         return _cut_short(text) if len(text) <= _LONGEST_WORD else cut_text(WORDS_TOKENIZER, text)
 
     def stem(self, word: str) -> str:
-        """Return the token of one word; empty when it has none."""
         return next(iter(self.tokens(word)), "")
 
     @property
     def stop_tokens(self) -> frozenset[str]:
-        """The tokens of the English stop words."""
         return _cut_stop_words()
 
     @property
     def languages(self) -> Sequence[str]:
-        """The languages other than English in which a part of the messages is written."""
         # not detected again after every message of a large store
         key = (*self._place, "languages", round(_STEPS * log(self.documents + 1)))
         found = cast("tuple[str, ...] | None", CACHE.get(key))
@@ -274,7 +261,6 @@ class PostgresPostings:
         return {word: self.frequency(word) for word in words}
 
     def mean_session(self) -> float:
-        """Return the mean number of messages in a session."""
         return self.documents / self._sessions
 
     def expect(self, words: Sequence[str]) -> None:
@@ -297,7 +283,6 @@ class PostgresPostings:
         return min(self._hidden, default=newest + 1) <= newest
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:
-        """Return the tokens that start with `start`, each with its frequency."""
         found = {term for term in self._fresh if term.startswith(start)}
         head = start.encode()
         for bucket in self._read_buckets(self._buckets_of(start)).values():
@@ -311,7 +296,6 @@ class PostgresPostings:
         return [(one.id, bucket) for one in self._segments for bucket in range(one.buckets)]
 
     def ids(self, lookup: Lookup) -> list[int]:
-        """Return the matching messages in ascending order."""
         match lookup:
             case Word(text):
                 return self._ids_of(self.stem(text))
@@ -324,7 +308,6 @@ class PostgresPostings:
         return found[bisect_left(found, first) : bisect_right(found, last)]
 
     def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
-        """Return the newest matching messages, older than `below` where given, in ascending order."""
         found = self.ids(lookup)
         end = len(found) if below is None else bisect_left(found, below)
         return found[max(0, end - limit) : end]
@@ -335,7 +318,7 @@ class PostgresPostings:
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""
-        named = {"user": self._user, "below": _NEWEST_ID if below is None else below, "limit": limit}
+        named = {"below": _NEWEST_ID if below is None else below, "limit": limit}
         return [(int(str(number)), str(text)) for number, text in self._unit.execute(SQL.talk_before, named)]
 
     def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
@@ -356,7 +339,7 @@ class PostgresPostings:
         """Return the text of each message; of ASCII texts only those with the words of a phrase, where one is given."""
         unknown = [number for number in ids if number not in self.known_texts]
         if unknown:
-            bindings = {"user": self._user, "ids": unknown, "pattern": phrase_pattern(holding)}
+            bindings = {"ids": unknown, "pattern": phrase_pattern(holding)}
             rows = self._unit.execute(SQL.texts, bindings)
             self.known_texts |= {int(str(number)): str(text) for number, text in rows}
         return {number: self.known_texts[number] for number in ids if number in self.known_texts}
@@ -409,7 +392,7 @@ class PostgresPostings:
 
     @cached_property
     def _fresh_substrings(self) -> dict[int, frozenset[str]]:
-        rows = self._unit.execute(SQL.fresh_substrings, {"user": self._user})
+        rows = self._unit.execute(SQL.fresh_substrings)
         return {int(str(number)): cut_substrings(str(text)) for number, text in rows}
 
     def _read_list(self, term: str) -> list[tuple[int, bytes]]:
@@ -458,7 +441,7 @@ class PostgresPostings:
                 found[one.id] = known
         unknown = [one.id for one in self._segments if one.id not in found]
         if unknown:
-            for number, messages, lengths in self._unit.execute(SQL.columns, {"user": self._user, "ids": unknown}):
+            for number, messages, lengths in self._unit.execute(SQL.columns, {"ids": unknown}):
                 assert isinstance(messages, bytes)
                 assert isinstance(lengths, bytes)
                 ids = from_bytes("q", messages)

@@ -20,20 +20,16 @@ from wellkept.sessions.postgres import index
 from wellkept.sessions.postgres.index import UnitIndex
 from wellkept.sessions.postgres.postings import CACHE, PostgresCatalog, PostgresPostings
 from wellkept.sessions.redaction import Redaction
-from wellkept.sessions.rows import message_rows, removal, session_rows
+from wellkept.sessions.rows import message_rows
 from wellkept.sessions.rows.store import RowStore
 from wellkept.sessions.search.engine import search
 from wellkept.sessions.settings import SessionSettings
-from wellkept.storage.connections import statements
 from wellkept.storage.postgres.database import PostgresServer, UserDatabase
-from wellkept.storage.postgres.unit import SHORT_STATEMENTS, Unit
+from wellkept.storage.postgres.unit import Unit
 
 if TYPE_CHECKING:
     from wellkept.sessions.postgres.semantic import ServerVectors
     from wellkept.sessions.postgres.upkeep import PostgresTransfer, PostgresUpkeep
-
-SQL = statements("wellkept.sessions.postgres", "store.sql")
-SHORT_STATEMENTS.add(message_rows.SQL.begin_append)
 
 
 class SessionDatabase:
@@ -72,11 +68,12 @@ class SessionDatabase:
         if outer is not None:
             yield
             return
-        unit.text_index = own = UnitIndex(unit, self.rows.key)
+        unit.text_index = own = UnitIndex(unit)
         try:
             yield
             own.finish()
-            self._note_user(unit)
+            for statement in own.user_statements:
+                unit.executemany(statement, [{"identity": self.rows.user}])
             if own.is_merge_due:
                 unit.on_commit.append(self._merge)
         finally:
@@ -85,15 +82,7 @@ class SessionDatabase:
     def _merge(self) -> None:
         """Merge segments in a separate transaction: it may take seconds, and the user's other writers must not wait."""
         with suppress(StorageError), self.rows.writing() as unit:  # the messages are stored, and the next writer merges
-            index.merge(unit, self.rows.key)
-
-    def _note_user(self, unit: Unit) -> None:
-        """Keep the list of users who have a session."""
-        named = {"user": self.rows.key, "identity": self.rows.user}
-        if session_rows.SQL.insert in unit.ran:
-            unit.execute(SQL.add_user, named)
-        if removal.SQL.drop_session in unit.ran:
-            unit.execute(SQL.drop_user, named)
+            index.merge(unit)
 
     def limit_wait(self, seconds: float) -> AbstractContextManager[None]:
         """Inside the block, transactions of this thread wait no longer than `seconds` for locks, then raise Busy."""
@@ -113,11 +102,9 @@ class PostgresFile:
 
     @cached_property
     def redaction(self) -> Redaction:
-        """Removes credentials from everything that is stored."""
         return Redaction(is_on=self.settings.redact)
 
     def now(self) -> float:
-        """Return the current time in epoch seconds."""
         return self.clock.now().timestamp()
 
     @contextmanager
@@ -144,9 +131,8 @@ class PostgresFile:
 
     def erase(self) -> None:
         """Rewrite the segments without what was removed; the server reuses the space of the old rows."""
-        key = self.database.rows.key
         with self.database.writing() as unit:
-            index.merge(unit, key, everything=True)
+            index.merge(unit, everything=True)
         CACHE.clear()
 
 
@@ -195,26 +181,22 @@ class PostgresSessionStore(RowStore):
         return Lineage(parent_of, children_of)
 
     def search(self, request: SearchRequest) -> Found:
-        """Return ranked sessions and messages; no query raises."""
         with self.rows.reading() as unit:
             return search(*self.open_index(unit), request, now=self.file.now(), embed=self._embed(unit))
 
     def open_index(self, unit: Unit) -> tuple[PostgresPostings, PostgresCatalog]:
         """Return the search port in one transaction."""
-        place = (self.server.address, self.server.tenant)
-        postings = PostgresPostings(unit, self.rows.key, place=place)
-        return postings, PostgresCatalog(unit, self.rows.key, texts=postings.known_texts)
+        postings = PostgresPostings(unit, place=(self.server.address, self.server.tenant, self.rows.key))
+        return postings, PostgresCatalog(unit, texts=postings.known_texts)
 
     @cached_property
     def upkeep(self) -> "PostgresUpkeep":
-        """Archive, trash, prune, statistics, check."""
         from wellkept.sessions.postgres.upkeep import PostgresUpkeep
 
         return PostgresUpkeep(self)
 
     @cached_property
     def transfer(self) -> "PostgresTransfer":
-        """Export and import."""
         from wellkept.sessions.postgres.upkeep import PostgresTransfer
 
         return PostgresTransfer(self)

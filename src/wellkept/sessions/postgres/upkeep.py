@@ -9,16 +9,18 @@ from wellkept.core.text import JSON
 from wellkept.sessions.lines import DEFAULT_SOURCE, BadLine, parse_all
 from wellkept.sessions.postgres import index
 from wellkept.sessions.postgres.postings import CACHE
-from wellkept.sessions.postgres.store import SQL, PostgresSessionStore
+from wellkept.sessions.postgres.store import PostgresSessionStore
 from wellkept.sessions.records import is_damaged
 from wellkept.sessions.reports import MOST_REPORTED, Finding, ImportReport, Removed
 from wellkept.sessions.rows import message_rows, removal, session_rows
 from wellkept.sessions.rows.database import Connection
 from wellkept.sessions.rows.transfer import RowTransfer
 from wellkept.sessions.rows.upkeep import DAY_SECONDS, RowUpkeep
-from wellkept.storage.postgres.statements import list_user_tables
+from wellkept.storage.connections import statements
+from wellkept.storage.postgres.schema import list_user_tables
 from wellkept.storage.postgres.unit import Unit
 
+SQL = statements("wellkept.sessions.postgres", "upkeep.sql")
 _PAGE = 1_000
 _RESTORE = "restore it from a backup of the server"
 
@@ -31,11 +33,10 @@ class PostgresUpkeep(RowUpkeep):
         self._own = store
 
     def activity(self, since: float) -> list[tuple[str, str, int, int]]:
-        """Return for each local day and source how many sessions and messages were last active on it."""
         days: dict[tuple[str, str], list[int]] = {}
         with self._own.rows.reading() as unit:
             # the days are those of this process, whose time zone the server does not know
-            for last_active, source, count in unit.execute(SQL.activity, {"user": self._user, "since": since}):
+            for last_active, source, count in unit.execute(SQL.activity, {"since": since}):
                 day = from_epoch(float(str(last_active))).astimezone().strftime("%Y-%m-%d")
                 days.setdefault((day, str(source)), []).append(int(str(count)))
         return [(day, source, len(counts), sum(counts)) for (day, source), counts in sorted(days.items())]
@@ -68,7 +69,7 @@ class PostgresUpkeep(RowUpkeep):
                     for row in rows
                     if is_damaged(row)
                 ]
-            wrong = ids.symmetric_difference(_read_indexed(unit, self._user))
+            wrong = ids.symmetric_difference(_read_indexed(unit))
         if wrong:
             found.append(Finding(f"the index is wrong about {len(wrong)} messages", "run `kept sessions reindex`"))
         return found
@@ -82,7 +83,7 @@ class PostgresUpkeep(RowUpkeep):
         with self._own.file.database.writing() as unit:
             # the server has no statistics of rows that this transaction writes, and would join row by row
             unit.execute("SET LOCAL enable_nestloop = off")
-            count = index.rebuild(unit, self._user)
+            count = index.rebuild(unit)
         CACHE.clear()
         return count
 
@@ -94,11 +95,7 @@ class PostgresUpkeep(RowUpkeep):
 
     def _table_bytes(self, connection: Connection) -> dict[str, JSON]:
         """Return the size of the user's rows in each table, the largest first; other users' rows are not counted."""
-        counted = (
-            f"SELECT '{table}' AS name, sum(pg_column_size(t.*)) AS bytes FROM {table} AS t"  # noqa: S608 - constants
-            for table in sorted(list_user_tables())
-        )
-        rows = connection.execute(f"{' UNION ALL '.join(counted)} ORDER BY bytes DESC, name")
+        rows = connection.execute(size_statement())
         return {str(name): int(str(size)) for name, size in rows if size is not None}
 
     def _file_bytes(self) -> int:
@@ -106,11 +103,21 @@ class PostgresUpkeep(RowUpkeep):
             return sum(int(str(size)) for size in self._table_bytes(unit).values())
 
 
-def _read_indexed(unit: Unit, user: str) -> set[int]:
+def size_statement() -> str:
+    """Return the statement that measures the user's rows in every table."""
+    counted = (
+        f"SELECT '{table}' AS name, sum(pg_column_size(t.*)) AS bytes FROM {table} AS t"  # noqa: S608 - constants
+        " WHERE t.tenant = :tenant AND t.user_id = :user"
+        for table in sorted(list_user_tables())
+    )
+    return f"{' UNION ALL '.join(counted)} ORDER BY bytes DESC, name"
+
+
+def _read_indexed(unit: Unit) -> set[int]:
     """Return the messages that a search can find."""
-    stored = {number for one in index.read_stored(unit, user) for number in one.draft.messages}
-    gone = {int(str(number)) for (number,) in unit.execute(index.SQL.gone, {"user": user})}
-    fresh = {int(str(number)) for (number,) in unit.execute(SQL.fresh_ids, {"user": user})}
+    stored = {number for one in index.read_stored(unit) for number in one.draft.messages}
+    gone = {int(str(number)) for (number,) in unit.execute(index.SQL.gone)}
+    fresh = {int(str(number)) for (number,) in unit.execute(SQL.fresh_ids)}
     return stored - gone | fresh
 
 

@@ -135,6 +135,14 @@ class TextIndex(Protocol):
         """Index messages again, in their new state."""
         ...
 
+    def note_changes(self) -> None:
+        """Index the messages whose texts this transaction has changed: a trigger has queued them."""
+        ...
+
+    def note_session(self, *, is_removed: bool = False) -> None:
+        """Bring the list of users up to date: a session was added or removed."""
+        ...
+
 
 @singledispatch
 def find_index(connection: object) -> TextIndex:

@@ -16,7 +16,7 @@ from wellkept.core.text import dumps
 from wellkept.sessions.records import Row, fingerprint, parse, source_id
 from wellkept.sessions.reports import BLANK, ForgetPlan, ForgetReport
 from wellkept.sessions.rows import message_rows, receipts, removal, session_rows
-from wellkept.sessions.rows.database import Connection
+from wellkept.sessions.rows.database import Connection, find_index
 from wellkept.sessions.rows.store import RowStore
 from wellkept.storage.connections import statements
 from wellkept.storage.texts import Texts
@@ -84,7 +84,6 @@ class RowForgetting:
         self._user = store.user
 
     def plan_sessions(self, session_ids: Sequence[SessionId]) -> ForgetPlan:
-        """Return what would be removed with those sessions, each with the whole chain of its compressions."""
         with self._database.reading() as connection:
             own = _own_sessions(connection, session_ids, user=self._user)
         return self._plan(own)
@@ -108,13 +107,11 @@ class RowForgetting:
             )
 
     def plan_everything(self) -> ForgetPlan:
-        """Return what would be removed with every session of this store's user."""
         with self._database.reading() as connection:
             found = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (self._user,))]
         return self._plan(found)
 
     def plan_source(self, source: str, *, project: str | None = None) -> ForgetPlan:
-        """Return what would be removed with every session that came from `source`, in one project or in all."""
         with self._database.reading() as connection:
             rows = connection.execute(SQL.of_source, {"user": self._user, "source": source, "project": project})
             found = [SessionId(one) for (one,) in rows]
@@ -140,12 +137,10 @@ class RowForgetting:
         )
 
     def list_origins(self) -> list[SourceName]:
-        """Return every source that messages of this store's user came from."""
         with self._database.reading() as connection:
             return [SourceName(name) for (name,) in connection.execute(SQL.origins, (self._user,))]
 
     def plan_origin(self, names: Sequence[SourceName]) -> ForgetPlan:
-        """Return what would be removed with every message that came from one of these sources."""
         numbers = json.dumps([source_id(name) for name in names])
         with self._database.reading() as connection:
             return self._plan_messages(connection, list(connection.execute(SQL.of_origins, (numbers, self._user))))
@@ -200,7 +195,6 @@ class RowForgetting:
         )
 
     def prepare_neutral_ids(self) -> Callable[[str], str]:
-        """Return the function that gives an id with forgotten words a neutral one: always the same, and no clue."""
         with self._database.writing() as connection:
             salt = removal.make_salt(connection)
         return lambda value: f"forgotten-{removal.session_mark(salt, value)[:_NEUTRAL_DIGITS]}"
@@ -213,6 +207,7 @@ class RowForgetting:
             connection.execute(SQL.copy_session, names)
             for sql in (SQL.move_messages, SQL.move_carried, SQL.move_notes, SQL.move_nodes):
                 connection.execute(sql, names)
+            find_index(connection).note_changes()
             connection.execute(removal.SQL.drop_session, (session_id,))
             connection.execute(session_rows.SQL.set_title, (title, name))  # titles are unique
 
@@ -271,7 +266,6 @@ class RowForgetting:
         return len(found)
 
     def scrub_entries(self, texts: Sequence[str]) -> int:
-        """Drop prompts that show any of these memory entries, blank answers that quote one; return the prompts."""
         words = [text.casefold() for text in texts if text.strip()]
         if not words:
             return 0
@@ -372,6 +366,7 @@ def _blank(connection: Connection, plan: ForgetPlan, *, user: UserId) -> None:
 
 def _blank_messages(connection: Connection, numbers: Sequence[int]) -> None:
     connection.executemany(SQL.blank, [(BLANK, number) for number in numbers])
+    find_index(connection).note_changes()
     if connection.execute(SQL.has_vectors).fetchone() is not None:
         connection.executemany(SQL.drop_vector, [(number,) for number in numbers])
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import MessageId, SessionId, SourceName, UserId
 from wellkept.core.messages import Lineage, Link, NewMessage, Passage, State, StoredMessage
@@ -18,7 +16,6 @@ from wellkept.sessions.records import (
     blob_text,
     checksum,
     is_damaged,
-    mark,
     message_from,
     message_row,
     session_from,
@@ -28,12 +25,12 @@ from wellkept.sessions.records import (
 )
 from wellkept.sessions.rows.database import Connection, find_index
 from wellkept.sessions.rows.session_rows import no_session
-from wellkept.storage.connections import DamagedText, explain_sql_errors, statements
+from wellkept.storage.connections import explain_sql_errors, statements
 
 SQL = statements("wellkept.sessions.rows", "messages.sql")
 EVERYTHING = -1
 """SQLite reads a negative limit as none."""
-_NEWEST_ID = 9_223_372_036_854_775_807
+NEWEST_ID = 9_223_372_036_854_775_807
 _UNKNOWN_SOURCE = SourceName("tool:unknown")
 
 
@@ -98,6 +95,7 @@ def overwrite(connection: Connection, message_id: MessageId, new: tuple[MessageR
     row, blobs = new
     values = (message_id, *row)
     connection.execute(SQL.overwrite, (*row[1:-2], row.source, checksum(values), message_id))
+    find_index(connection).note_changes()
     for blob in blobs:
         connection.execute(SQL.insert_blob, (blob.hash, blob.data))
         connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
@@ -161,23 +159,15 @@ def read_session(
 
 def find_message(connection: Connection, message_id: int, *, user: UserId) -> StoredMessage | None:
     """Return a message of that user that was neither rewound nor moved to the trash, or None."""
-    if not 0 <= message_id <= _NEWEST_ID:
+    if not 0 <= message_id <= NEWEST_ID:
         return None
     found = load(connection, connection.execute(SQL.one, (message_id, user)))
     return found[0] if found else None
 
 
-def hidden_because(connection: Connection, message_id: int, *, user: UserId) -> str | None:
-    """Return why a message of that user cannot be shown: `trashed` or `rewound`; None for any other id."""
-    if not 0 <= message_id <= _NEWEST_ID:
-        return None
-    row = connection.execute(SQL.hidden, (message_id, user)).fetchone()
-    return None if row is None else "trashed" if row[0] is not None else "rewound"
-
-
 def find_messages(connection: Connection, message_ids: Sequence[int], *, user: UserId) -> list[StoredMessage]:
     """Return the user's messages that were neither rewound nor moved to the trash, in order of their ids."""
-    known = [number for number in message_ids if 0 <= number <= _NEWEST_ID]
+    known = [number for number in message_ids if 0 <= number <= NEWEST_ID]
     return load(connection, connection.execute(SQL.of_ids, (json.dumps(known), user)))
 
 
@@ -190,7 +180,7 @@ def read_window(connection: Connection, anchor: StoredMessage, *, before: int, a
 
 def read_passage(connection: Connection, message_id: int, *, user: UserId, window: int, bookend: int) -> Passage | None:
     """Return a visible message of that user with its session, its neighbours, and both ends of the session."""
-    if not 0 <= message_id <= _NEWEST_ID:
+    if not 0 <= message_id <= NEWEST_ID:
         return None
     row = connection.execute(SQL.session_of, (message_id, user)).fetchone()
     if row is None:
@@ -208,28 +198,6 @@ def read_passage(connection: Connection, message_id: int, *, user: UserId, windo
     after = max(0, session.message_count - before - len(around))
     end = found[max(0, len(found) - bookend) :]
     return Passage(session, found[place], around, tuple(found[:bookend]), tuple(end), before, after)
-
-
-def read_edges(
-    connection: Connection, session_id: SessionId, *, first: int, last: int
-) -> tuple[list[StoredMessage], list[StoredMessage]]:
-    """Return the first and the last messages of a session, each in order; a short session has overlaps."""
-    head = load(connection, connection.execute(SQL.after, (session_id, 0, first)))
-    tail = list(connection.execute(SQL.before, (session_id, _NEWEST_ID, last)))
-    return head, load(connection, reversed(tail))
-
-
-def count_before(connection: Connection, session_id: SessionId, message_id: int, *, user: UserId) -> int:
-    """Return how many visible messages of that user's session come before that one."""
-    (count,) = connection.execute(SQL.count_before, (session_id, message_id, user)).fetchone() or (0,)
-    return int(count)
-
-
-def read_preview(connection: Connection, session_id: SessionId) -> str:
-    """Return the beginning of what the person first said."""
-    row = connection.execute(SQL.preview, (session_id,)).fetchone()
-    text = "" if row is None else str(row[0])
-    return str(mark(text)) if row is not None and isinstance(row[0], DamagedText) else text
 
 
 def lineage(connection: Connection, *, user: UserId) -> Lineage:
@@ -251,13 +219,6 @@ def lineage(connection: Connection, *, user: UserId) -> Lineage:
 
 def _link(word: object) -> Link | None:
     return next((link for link in Link if link.value == word), None)  # a damaged row can hold any value
-
-
-def read_context(connection: Connection, session_id: SessionId) -> list[StoredMessage]:
-    """Return the context in order; a carried message is active here, whatever its state in its own session."""
-    carried = load(connection, connection.execute(SQL.carried, (session_id,)))
-    own = load(connection, connection.execute(SQL.own, (session_id,)))
-    return [replace(message, state=State.ACTIVE) for message in carried] + own
 
 
 def read_context_ids(connection: Connection, session_id: SessionId) -> list[tuple[MessageId, SessionId]]:

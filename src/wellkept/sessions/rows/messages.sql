@@ -7,15 +7,17 @@ INSERT INTO messages (
 -- name: insert_waiting
 -- a trigger queues the row for the index
 INSERT INTO messages (
+  /*! tenant, user_id, */
   id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+) VALUES (/*! :tenant, :user, */ ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: set_sent_text
-UPDATE messages SET api_content = ? WHERE id = ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?);
+UPDATE messages SET api_content = ? WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ? AND session_id IN
+  (SELECT id FROM sessions WHERE /*! tenant = :tenant AND */ user_id = ?);
 
 -- name: is_queued
-SELECT 1 FROM index_queue WHERE message_id = ?;
+SELECT 1 FROM index_queue WHERE /*! tenant = :tenant AND user_id = :user AND */ message_id = ?;
 
 -- name: leave_index
 -- the trigger queues every changed row, and the index holds nothing of this column
@@ -24,7 +26,7 @@ DELETE FROM index_queue WHERE message_id = ?;
 -- name: overwrite
 UPDATE messages SET role = ?, content = ?, timestamp = ?, origin = ?, tool_name = ?, tool_calls = ?, tool_call_id = ?,
   reasoning = ?, parts = ?, token_count = ?, api_content = ?, external_id = ?, interrupted = ?, source = ?, checksum = ?
-WHERE id = ?;
+WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?;
 
 -- name: new_ids
 -- nobody else writes inside an immediate transaction; ids are never given twice, not even after the newest message was
@@ -46,24 +48,25 @@ RETURNING 1 + max(coalesce((SELECT max(id) FROM messages), 0),
   coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages' AND seq BETWEEN 0 AND 1 << 62), 0));
 
 -- name: insert_blob
-INSERT INTO blobs (hash, data) VALUES (?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO blobs (/*! tenant, user_id, */ hash, data) VALUES (/*! :tenant, :user, */ ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: insert_blob_use
-INSERT INTO blob_uses (message_id, hash) VALUES (?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO blob_uses (/*! tenant, user_id, */ message_id, hash) VALUES (/*! :tenant, :user, */ ?, ?)
+ON CONFLICT DO NOTHING;
 
 -- name: insert_source
-INSERT INTO sources (id, name) VALUES (?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO sources (/*! tenant, user_id, */ id, name) VALUES (/*! :tenant, :user, */ ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: source
-SELECT name FROM sources WHERE id = ?;
+SELECT name FROM sources WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?;
 
 -- name: blob
-SELECT data FROM blobs WHERE hash = ?;
+SELECT data FROM blobs WHERE /*! tenant = :tenant AND user_id = :user AND */ hash = ?;
 
 -- name: touch
-UPDATE sessions
-SET message_count = message_count + ?, last_active = max(coalesce(last_active, 0), ?)
-WHERE id = ? AND user_id = ? AND trashed IS NULL;
+UPDATE sessions SET message_count = message_count + ?1,
+  last_active = CASE WHEN coalesce(last_active, 0) >= ?2 THEN coalesce(last_active, 0) ELSE ?2 END
+WHERE /*! tenant = :tenant AND */ id = ?3 AND user_id = ?4 AND trashed IS NULL;
 
 -- name: of_session
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
@@ -73,12 +76,14 @@ FROM messages WHERE session_id = ? AND id > ? AND state IN (SELECT value FROM js
 -- name: one
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
-FROM messages WHERE id = ?1 AND state <> 'rewound'
-  AND EXISTS (SELECT 1 FROM sessions AS s WHERE s.id = messages.session_id AND s.user_id = ?2 AND s.trashed IS NULL);
+FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?1 AND state <> 'rewound'
+  AND EXISTS (SELECT 1 FROM sessions AS s
+    WHERE /*! s.tenant = :tenant AND */ s.id = messages.session_id AND s.user_id = ?2 AND s.trashed IS NULL);
 
 -- name: hidden
-SELECT s.trashed FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
-WHERE m.id = ? AND s.user_id = ? AND (s.trashed IS NOT NULL OR m.state = 'rewound');
+SELECT s.trashed FROM messages AS m JOIN sessions AS s ON /*! s.tenant = :tenant AND */ s.id = m.session_id
+WHERE /*! m.tenant = :tenant AND m.user_id = :user AND */ m.id = ? AND s.user_id = ?
+  AND (s.trashed IS NOT NULL OR m.state = 'rewound');
 
 -- name: of_ids
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
@@ -90,133 +95,158 @@ ORDER BY id;
 -- name: before
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
-FROM messages WHERE session_id = ? AND id < ? AND state <> 'rewound' ORDER BY id DESC LIMIT ?;
+FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ? AND id < ? AND state <> 'rewound'
+ORDER BY id DESC LIMIT ?;
 
 -- name: after
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
-FROM messages WHERE session_id = ? AND id > ? AND state <> 'rewound' ORDER BY id LIMIT ?;
+FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ? AND id > ? AND state <> 'rewound'
+ORDER BY id LIMIT ?;
 
 -- name: session_of
 -- the session of a visible message, and how many of its visible messages come before that one
-SELECT s.id, s.source, s.started, s.user_id, s.profile, s.project, s.model, s.title, s.parent_session_id, s.link, s.ended,
+SELECT s.id, s.source, s.started, s.user_id, s.profile, s.project, s.model, s.title, s.parent_session_id, s.link,
+  s.ended,
   s.end_reason, s.archived, s.last_active, s.message_count, s.metadata,
-  (SELECT count(*) FROM messages WHERE session_id = m.session_id AND id < m.id)
-  - (SELECT count(*) FROM messages WHERE session_id = m.session_id AND id < m.id AND state = 'rewound')
-FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
-WHERE m.id = ?1 AND m.state <> 'rewound' AND s.user_id = ?2 AND s.trashed IS NULL;
+  (SELECT count(*) FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = m.session_id
+    AND id < m.id)
+  - (SELECT count(*) FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = m.session_id
+    AND id < m.id AND state = 'rewound')
+FROM messages AS m JOIN sessions AS s ON /*! s.tenant = :tenant AND */ s.id = m.session_id
+WHERE /*! m.tenant = :tenant AND m.user_id = :user AND */ m.id = ?1 AND m.state <> 'rewound' AND s.user_id = ?2
+  AND s.trashed IS NULL;
 
 -- name: passage
 -- the messages around one and those at both ends of its session, each once
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
-FROM messages WHERE id IN (
-  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND id < ?2 AND state <> 'rewound'
+FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ id IN (
+  SELECT id FROM (SELECT id FROM messages
+    WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1 AND id < ?2 AND state <> 'rewound'
     ORDER BY id DESC LIMIT ?3) AS earlier
   UNION ALL
-  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND id >= ?2 AND state <> 'rewound'
+  SELECT id FROM (SELECT id FROM messages
+    WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1 AND id >= ?2 AND state <> 'rewound'
     ORDER BY id LIMIT ?3 + 1) AS later
   UNION ALL
-  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND state <> 'rewound' ORDER BY id LIMIT ?4) AS head
+  SELECT id FROM (SELECT id FROM messages
+    WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1 AND state <> 'rewound'
+    ORDER BY id LIMIT ?4) AS head
   UNION ALL
-  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND state <> 'rewound' ORDER BY id DESC LIMIT ?4) AS tail
+  SELECT id FROM (SELECT id FROM messages
+    WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1 AND state <> 'rewound'
+    ORDER BY id DESC LIMIT ?4) AS tail
 ) ORDER BY id;
 
 -- name: count_before
-SELECT (SELECT count(*) FROM messages WHERE session_id = ?1 AND id < ?2)
-  - (SELECT count(*) FROM messages WHERE session_id = ?1 AND id < ?2 AND state = 'rewound')
-FROM sessions WHERE id = ?1 AND user_id = ?3 AND trashed IS NULL;
+SELECT (SELECT count(*) FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1 AND id < ?2)
+  - (SELECT count(*) FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1 AND id < ?2
+    AND state = 'rewound')
+FROM sessions WHERE /*! tenant = :tenant AND */ id = ?1 AND user_id = ?3 AND trashed IS NULL;
 
 -- name: preview
 SELECT substr(content, 1, 400) FROM messages
-WHERE session_id = ? AND role = 'user' AND state <> 'rewound' AND origin IS DISTINCT FROM 'synthetic' ORDER BY id LIMIT 1;
+WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ? AND role = 'user' AND state <> 'rewound'
+  AND origin IS DISTINCT FROM 'synthetic' ORDER BY id LIMIT 1;
 
 -- name: carried
 SELECT m.id, m.session_id, m.role, m.content, m.timestamp, m.origin, m.tool_name, m.tool_calls,
   m.tool_call_id, m.reasoning, m.parts, m.token_count, m.api_content, m.external_id, m.interrupted, m.state, m.source,
   m.checksum
-FROM carried AS c JOIN messages AS m ON m.id = c.message_id
-WHERE c.session_id = ? AND c.rewind_run IS NULL ORDER BY c.position;
+FROM carried AS c JOIN messages AS m ON /*! m.tenant = :tenant AND m.user_id = :user AND */ m.id = c.message_id
+WHERE /*! c.tenant = :tenant AND c.user_id = :user AND */ c.session_id = ? AND c.rewind_run IS NULL ORDER BY c.position;
 
 -- name: own
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages
-WHERE session_id = ?1 AND state = 'active' AND id > (SELECT context_from FROM sessions WHERE id = ?1) ORDER BY id;
+WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1 AND state = 'active' AND id >
+  (SELECT context_from FROM sessions WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?1) ORDER BY id;
 
 -- name: ids
 SELECT message_id, owner FROM (
   SELECT 0 AS part, c.position AS place, c.message_id AS message_id, m.session_id AS owner
-  FROM carried AS c JOIN messages AS m ON m.id = c.message_id
-  WHERE c.session_id = ?1 AND c.rewind_run IS NULL
+  FROM carried AS c JOIN messages AS m ON /*! m.tenant = :tenant AND m.user_id = :user AND */ m.id = c.message_id
+  WHERE /*! c.tenant = :tenant AND c.user_id = :user AND */ c.session_id = ?1 AND c.rewind_run IS NULL
   UNION ALL
   SELECT 1, id, id, session_id FROM messages
-  WHERE session_id = ?1 AND state = 'active' AND id > (SELECT context_from FROM sessions WHERE id = ?1)
+  WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1 AND state = 'active' AND id >
+    (SELECT context_from FROM sessions WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?1)
 ) AS context ORDER BY part, place;
 
 -- name: clear_carried
-DELETE FROM carried WHERE session_id = ?;
+DELETE FROM carried WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?;
 
 -- name: carry
 -- a session carries messages of its own user only
-INSERT INTO carried (session_id, position, message_id)
-SELECT here.id, :position, m.id
+INSERT INTO carried (/*! tenant, user_id, */ session_id, position, message_id)
+SELECT /*! :tenant, :user, */ here.id, :position, m.id
 FROM messages AS m
-JOIN sessions AS there ON there.id = m.session_id
-JOIN sessions AS here ON here.id = :session AND here.user_id = there.user_id
-WHERE m.id = :message;
+JOIN sessions AS there ON /*! there.tenant = :tenant AND there.user_id = :user AND */ there.id = m.session_id
+JOIN sessions AS here ON /*! here.tenant = :tenant AND here.user_id = :user AND */ here.id = :session
+  AND here.user_id = there.user_id
+WHERE /*! m.tenant = :tenant AND m.user_id = :user AND */ m.id = :message;
 
 -- name: set_context_from
-UPDATE sessions SET context_from = ? WHERE id = ?;
+UPDATE sessions SET context_from = ? WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?;
 
 -- name: mark_compacted
 UPDATE messages SET state = 'compacted'
 WHERE id = ? AND state = 'active' AND session_id IN (SELECT value FROM json_each(?));
 
 -- name: next_run
-INSERT INTO state_meta (key, value) VALUES ('rewind_run', '1')
-ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
-RETURNING CAST(value AS INTEGER);
+INSERT INTO state_meta (/*! tenant, user_id, */ key, value) VALUES (/*! :tenant, :user, */ 'rewind_run', '1')
+ON CONFLICT (/*! tenant, user_id, */ key) DO UPDATE SET value = CAST(CAST(state_meta.value AS BIGINT) + 1 AS TEXT)
+RETURNING CAST(value AS BIGINT);
 
 -- name: mark_rewound
 UPDATE messages SET state = 'rewound', rewind_run = ?
 WHERE id = ? AND state <> 'rewound' AND session_id IN (SELECT value FROM json_each(?));
 
 -- name: uncarry
-UPDATE carried SET rewind_run = ? WHERE session_id = ? AND message_id = ?;
+UPDATE carried SET rewind_run = ? WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?
+  AND message_id = ?;
 
 -- name: count
-UPDATE sessions SET message_count = max(0, message_count + ?) WHERE id = ?;
+UPDATE sessions SET message_count = CASE WHEN message_count + ?1 > 0 THEN message_count + ?1 ELSE 0 END
+WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?2;
 
 -- name: newest_run
 SELECT max(run) FROM (
-  SELECT max(rewind_run) AS run FROM messages WHERE session_id = ?1 AND state = 'rewound'
+  SELECT max(rewind_run) AS run FROM messages
+  WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1 AND state = 'rewound'
   UNION ALL
-  SELECT max(rewind_run) FROM carried WHERE session_id = ?1
+  SELECT max(rewind_run) FROM carried WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1
 ) AS runs;
 
 -- name: run_rows
-SELECT id, session_id FROM messages WHERE session_id = ?1 AND state = 'rewound' AND rewind_run = ?2
+SELECT id, session_id FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?1
+  AND state = 'rewound' AND rewind_run = ?2
 UNION
-SELECT m.id, m.session_id FROM carried AS c JOIN messages AS m ON m.id = c.message_id
-WHERE c.session_id = ?1 AND c.rewind_run = ?2;
+SELECT m.id, m.session_id FROM carried AS c
+JOIN messages AS m ON /*! m.tenant = :tenant AND m.user_id = :user AND */ m.id = c.message_id
+WHERE /*! c.tenant = :tenant AND c.user_id = :user AND */ c.session_id = ?1 AND c.rewind_run = ?2;
 
 -- name: restore_row
 UPDATE messages SET rewind_run = NULL, state = CASE
-  WHEN id > (SELECT context_from FROM sessions WHERE id = messages.session_id)
-    OR EXISTS (SELECT 1 FROM carried WHERE message_id = messages.id)
+  WHEN id > (SELECT context_from FROM sessions
+    WHERE /*! tenant = :tenant AND user_id = :user AND */ id = messages.session_id)
+    OR EXISTS (SELECT 1 FROM carried WHERE /*! tenant = :tenant AND user_id = :user AND */ message_id = messages.id)
   THEN 'active' ELSE 'compacted' END
-WHERE id = ? AND state = 'rewound' AND rewind_run = ?;
+WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ? AND state = 'rewound' AND rewind_run = ?;
 
 -- name: restore_carried
-UPDATE carried SET rewind_run = NULL WHERE session_id = ? AND rewind_run = ?;
+UPDATE carried SET rewind_run = NULL WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?
+  AND rewind_run = ?;
 
 -- name: original_ids
 SELECT id FROM messages
-WHERE session_id = ? AND id <= ? AND state <> 'rewound' AND origin IS DISTINCT FROM 'synthetic' ORDER BY id;
+WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ? AND id <= ? AND state <> 'rewound'
+  AND origin IS DISTINCT FROM 'synthetic' ORDER BY id;
 
 -- name: owner
-SELECT session_id FROM messages WHERE id = ? AND state <> 'rewound';
+SELECT session_id FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ? AND state <> 'rewound';
 
 -- name: parent
 -- a parent that is gone still names the conversation; one that belongs to another user does not
@@ -230,7 +260,7 @@ SELECT id, link FROM sessions WHERE parent_session_id = ? AND user_id = ? ORDER 
 -- name: rows_after
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
-FROM messages WHERE id > ? ORDER BY id LIMIT ?;
+FROM messages WHERE /*! tenant = :tenant AND user_id = :user AND */ id > ? ORDER BY id LIMIT ?;
 
 -- name: without_checksum
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
@@ -238,4 +268,4 @@ SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, 
 FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND checksum IS NULL;
 
 -- name: set_checksum
-UPDATE messages SET checksum = ? WHERE id = ?;
+UPDATE messages SET checksum = ? WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?;

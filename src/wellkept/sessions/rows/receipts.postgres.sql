@@ -1,7 +1,8 @@
 -- name: items
 SELECT receipt_id, message_id, session_id, page, score, parts FROM receipt_items
-WHERE receipt_id IN (SELECT json_array_elements_text(?::json)::bigint) ORDER BY receipt_id, position;
+WHERE tenant = :tenant AND user_id = :user AND receipt_id IN (SELECT json_array_elements_text(?::json)::bigint)
+ORDER BY receipt_id, position;
 
 -- name: marks
 SELECT receipt_id, message_id, mark FROM receipt_marks
-WHERE user_id = ? AND receipt_id IN (SELECT json_array_elements_text(?::json)::bigint);
+WHERE tenant = :tenant AND user_id = ? AND receipt_id IN (SELECT json_array_elements_text(?::json)::bigint);

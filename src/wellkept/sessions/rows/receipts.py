@@ -93,14 +93,12 @@ class RowReceipts:
         client: str | None = None,
         session_id: SessionId | None = None,
     ) -> list[Receipt]:
-        """Return the newest receipts, older than `before` where given."""
         named = {"user": self._user, "before": _NEWEST if before is None else before, "kind": kind}
         named |= {"client": client, "session": session_id, "limit": limit}
         with self._file.database.reading() as connection:
             return self._load(connection, connection.execute(SQL.list, named).fetchall())
 
     def find(self, receipt_id: ReceiptId) -> Receipt | None:
-        """Return one receipt, or None."""
         if not 0 < receipt_id <= _NEWEST:
             return None
         with self._file.database.reading() as connection:
@@ -118,26 +116,22 @@ class RowReceipts:
         return [_receipt(row, shown, marks) for row in rows]
 
     def mark(self, receipt_id: ReceiptId, message_ids: Sequence[MessageId], mark: Mark) -> None:
-        """Mark messages of a receipt, or without any the receipt as a whole; an earlier mark is replaced."""
-        now = self._file.now()
-        rows = [(self._user, receipt_id, number, mark.value, now) for number in message_ids or (_WHOLE,)]
+        named = {"user": self._user, "receipt": receipt_id, "mark": mark.value, "now": self._file.now()}
+        rows = [{**named, "message": number} for number in message_ids or (_WHOLE,)]
         with self._file.writing() as connection:
             connection.executemany(SQL.mark, rows)
 
     def unmark(self, receipt_id: ReceiptId, message_id: MessageId | None = None) -> int:
-        """Remove the marks of a receipt, or of one message in it; return how many."""
         named = {"user": self._user, "receipt": receipt_id, "message": message_id}
         with self._file.writing() as connection:
             connection.execute(SQL.unmark, named)
             return connection.changes()
 
     def never_shown(self) -> frozenset[MessageId]:
-        """Return the messages that automatic recall must leave out."""
         with self._file.database.reading() as connection:
             return frozenset(MessageId(number) for (number,) in connection.execute(SQL.never, (self._user,)))
 
     def forget_all(self) -> int:
-        """Remove every receipt and mark of this user; return how many receipts."""
         self._waiting.clear()
         with self._file.writing() as connection:
             numbers = [number for (number,) in connection.execute(SQL.of_user, (self._user,))]
@@ -147,9 +141,10 @@ class RowReceipts:
 
 
 def _insert(connection: Connection, receipt: NewReceipt, *, user: UserId, created: float) -> int:
-    head = (receipt.kind, receipt.client, receipt.query, receipt.session_id, receipt.project)
-    figures = (receipt.candidates, receipt.tokens, receipt.milliseconds)
-    ((given,),) = connection.execute(SQL.add, (user, created, *head, *figures)).fetchall()
+    named = {"user": user, "created": created, "kind": receipt.kind, "client": receipt.client, "query": receipt.query}
+    named |= {"session": receipt.session_id, "project": receipt.project, "candidates": receipt.candidates}
+    named |= {"tokens": receipt.tokens, "milliseconds": receipt.milliseconds}
+    ((given,),) = connection.execute(SQL.add, named).fetchall()
     number = int(str(given))
     items = [(number, place, *_columns(shown)) for place, shown in enumerate(receipt.shown)]
     connection.executemany(SQL.add_item, items)

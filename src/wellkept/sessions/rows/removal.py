@@ -45,6 +45,7 @@ def _give_away(connection: Connection, session_id: SessionId, going: Sequence[Se
         if number not in given:
             given[number] = heir
             connection.execute(SQL.give, (heir, number))
+            find_index(connection).note_changes()
     session_rows.recount(connection, set(given.values()))
 
 
@@ -72,6 +73,7 @@ def _purge_row(connection: Connection, session_id: SessionId) -> int:
     for sql in (SQL.drop_usage, SQL.drop_carried, SQL.drop_notes, SQL.drop_nodes, SQL.drop_session):
         connection.execute(sql, (session_id,))
     gone = connection.changes()
+    find_index(connection).note_session(is_removed=True)
     receipts.forget_session(connection, session_id)
     if found is not None and found[0] is not None:
         connection.execute(session_rows.SQL.drop_unused_prompt, (found[0],))

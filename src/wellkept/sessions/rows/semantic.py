@@ -270,7 +270,6 @@ class QuestionVector:
         self._damaged = damaged
 
     def nearest(self, allowed: Collection[int] | None) -> dict[int, float]:
-        """Return the messages most similar to the question, among `allowed` where that is given."""
         near = self.of(self._matrix.nearest_candidates(self.vector, allowed))
         best = sorted(near.items(), key=lambda item: -item[1])[:NEAREST]
         return dict(best)

@@ -1,25 +1,18 @@
-"""Rows of sessions: creation, titles, prompts, archive and trash; notes, leases, usage and nodes."""
+"""Rows of sessions: creation, titles, prompts, notes, leases."""
 
-import json
 import re
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from wellkept.core.digests import sha256
 from wellkept.core.errors import NotFound, UsageError
-from wellkept.core.ids import SessionId, UserId
-from wellkept.core.messages import Link, Session, Usage
+from wellkept.core.ids import SessionId, UserId, sha256
+from wellkept.core.messages import Link, Session
 from wellkept.core.text import JSON, dumps
-from wellkept.sessions.records import number_of, parse, session_from, session_row, storable, text_of
-from wellkept.sessions.rows.database import Connection
+from wellkept.sessions.records import parse, session_from, session_row, storable
+from wellkept.sessions.rows.database import Connection, find_index
 from wellkept.storage.connections import statements
 from wellkept.storage.leases import is_held
-
-if TYPE_CHECKING:
-    from wellkept.sessions.reports import UsageRow
 
 SQL = statements("wellkept.sessions.rows", "sessions.sql")
 NOBODY = UserId("")
@@ -43,8 +36,8 @@ def create(connection: Connection, session: Session) -> None:
     if session.title is not None:
         title = make_title_unique(connection, session.title, user_id=session.user_id, session_id=session.id)
         session = replace(session, title=title or None)
-    *values, _, metadata = session_row(session)
-    connection.execute(SQL.insert, (*values, metadata))
+    connection.execute(SQL.insert, {"user": session.user_id, **session_row(session)._asdict()})
+    find_index(connection).note_session()
 
 
 def continue_as(connection: Connection, parent: Session, child: SessionId, *, started: float) -> None:
@@ -89,11 +82,6 @@ def resolve(connection: Connection, name: str, *, user: UserId) -> SessionId:
     return found[0]
 
 
-def read_users(connection: Connection) -> list[UserId]:
-    """Return every user who has a session, in order."""
-    return [UserId(name) for (name,) in connection.execute(SQL.users)]
-
-
 def read_recent(  # noqa: PLR0913 - the conditions of the query
     connection: Connection,
     *,
@@ -110,17 +98,6 @@ def read_recent(  # noqa: PLR0913 - the conditions of the query
     bindings: dict[str, object] = {"limit": limit, "source": source, "project": project, "archived": int(archived)}
     bindings |= {"user": user, "offset": offset, "since": since, "until": until}
     return [session_from(row) for row in connection.execute(SQL.recent, bindings)]
-
-
-def read_totals(connection: Connection, *, user: UserId) -> tuple[int, int]:
-    """Return how many sessions and messages the user has."""
-    ((sessions, messages),) = connection.execute(SQL.totals, (user,))
-    return int(sessions), int(messages)
-
-
-def read_trash(connection: Connection, *, user: UserId) -> list[Session]:
-    """Return the user's sessions in the trash, the latest first."""
-    return [session_from(row) for row in connection.execute(SQL.in_trash, (user,))]
 
 
 def find_due(connection: Connection, *, user: UserId, until: float) -> list[SessionId]:
@@ -178,31 +155,6 @@ def read_prompt(connection: Connection, session_id: SessionId) -> str | None:
     return None if row is None else str(row[0])
 
 
-def archive(connection: Connection, chain: Sequence[SessionId], *, archived: bool) -> None:
-    """Hide a conversation from lists, or show it again; search finds it either way."""
-    connection.executemany(SQL.archive, [(int(archived), session_id) for session_id in chain])
-
-
-def move_to_trash(connection: Connection, chain: Sequence[SessionId], *, now: float) -> list[SessionId]:
-    """Move a conversation to the trash; return the sessions that were moved."""
-    gone = []
-    for session_id in chain:
-        connection.execute(SQL.trash, (now, session_id))
-        if connection.changes():
-            gone.append(session_id)
-    return gone
-
-
-def restore_from_trash(connection: Connection, chain: Sequence[SessionId], *, user: UserId) -> list[SessionId]:
-    """Restore a conversation from the trash; return the sessions that were restored."""
-    back = []
-    for session_id in chain:
-        connection.execute(SQL.untrash, (session_id, user))
-        if connection.changes():
-            back.append(session_id)
-    return back
-
-
 _NUMBERED = re.compile(r"^(?P<base>.*\S) #(?P<number>[1-9]\d{0,8})$", re.DOTALL)
 MOST_CHARS = 200
 
@@ -250,55 +202,3 @@ def take_lease(connection: Connection, name: str, *, holder: str, now: float, se
 def release_lease(connection: Connection, name: str, *, holder: str) -> None:
     """Release a lease, unless another holder has it."""
     connection.execute(SQL.release, (name, holder))
-
-
-def add_usage(
-    connection: Connection, key: tuple[UserId, SessionId, datetime, str, str], *, usage: Usage, cost: float | None
-) -> None:
-    """Count one model call under user, session, day, model and task."""
-    user, session_id, moment, model, task = key
-    tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-    connection.execute(SQL.add_usage, (user, session_id, f"{moment:%Y-%m-%d}", model, task, *tokens, cost))
-
-
-def read_usage(connection: Connection, *, user: UserId, session_id: SessionId | None, since: str) -> "list[UsageRow]":
-    """Return the user's counted calls, by day, model and task."""
-    from wellkept.sessions.reports import UsageRow  # only usage needs the reports
-
-    found = connection.execute(SQL.usage, {"user": user, "session": session_id, "since": since})
-    return [
-        UsageRow(day, model, task, session, calls, Usage(sent, received, read, written), cost)
-        for day, model, task, session, calls, sent, received, read, written, cost in found
-    ]
-
-
-def add_node(
-    connection: Connection, session_id: SessionId, *, depth: int, text: str, children: Sequence[int], now: float
-) -> int:
-    """Store a node over messages or nodes, and return its id."""
-    bindings = (session_id, depth, storable(text), json.dumps(list(children)), now)
-    ((number,),) = connection.execute(SQL.add_node, bindings).fetchall()
-    return int(str(number))
-
-
-def read_nodes(connection: Connection, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
-    """Return (id, depth, text, children) of every node, oldest first."""
-    found = connection.execute(SQL.nodes, (session_id,)).fetchall()
-    return [
-        (int(number_of(number)), int(number_of(depth)), text_of(text), tuple(children))
-        for number, depth, text, json_text in found
-        if isinstance(children := parse(json_text), list)  # a damaged row can hold anything
-    ]
-
-
-def list_quarantine(connection: Connection) -> list[Session]:
-    """Return the sessions in quarantine, in order of their ids; no list and no search shows them."""
-    return [session_from(row) for row in connection.execute(SQL.quarantine, (NOBODY,))]
-
-
-def give(connection: Connection, session_ids: Sequence[SessionId], *, user: UserId) -> None:
-    """Give sessions in quarantine to a user; raise NotFound for any other session."""
-    for session_id in session_ids:
-        connection.execute(SQL.give, (user, session_id, NOBODY))
-        if not connection.changes():
-            raise no_session(session_id)

@@ -1,12 +1,13 @@
 """The session store of both databases, bound to one user; every method is one short transaction."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Unreadable
@@ -15,8 +16,10 @@ from wellkept.core.messages import Link, NewMessage, Origin, Passage, Session, S
 from wellkept.core.ports import Compacting, EventSink, UnitOfWork
 from wellkept.core.search import Found, SearchRequest
 from wellkept.core.text import JSON
+from wellkept.sessions.records import mark, number_of, parse, storable, text_of
 from wellkept.sessions.rows import message_rows, session_rows
 from wellkept.sessions.rows.database import Connection, Database, OpenStore
+from wellkept.storage.connections import DamagedText
 
 if TYPE_CHECKING:
     from wellkept.sessions.reports import UsageRow
@@ -68,14 +71,13 @@ class RowStore:
     def users(self) -> list[UserId]:
         """Return every user who has a session in this database."""
         with self.database.reading() as connection:
-            return session_rows.read_users(connection)
+            return [UserId(name) for (name,) in connection.execute(session_rows.SQL.users)]
 
     def close(self) -> None:
         """Tidy and close the database; a caller that shares it with others closes it there instead."""
         self.file.close()
 
     def unit(self) -> AbstractContextManager[UnitOfWork]:
-        """Open one write transaction that several tiers may share."""
         return cast(AbstractContextManager[UnitOfWork], self.database.writing())
 
     # sessions
@@ -88,12 +90,10 @@ class RowStore:
 
     @retry_after_rebuild
     def session(self, session_id: SessionId) -> Session | None:
-        """Return the session, or None."""
         with self.database.reading() as connection:
             return session_rows.find(connection, session_id, user=self.user)
 
     def resolve(self, name: str) -> SessionId:
-        """Return the session that a person means by an id, a title, or the beginning of an id."""
         with self.database.reading() as connection:
             return session_rows.resolve(connection, name, user=self.user)
 
@@ -101,31 +101,27 @@ class RowStore:
     def recent(
         self, *, limit: int, source: str | None = None, project: str | None = None, archived: bool = False
     ) -> list[Session]:
-        """Return the sessions that were last active, newest first."""
         with self.database.reading() as connection:
             return session_rows.read_recent(
                 connection, user=self.user, limit=limit, source=source, project=project, archived=archived
             )
 
     def totals(self) -> tuple[int, int]:
-        """Return how many sessions and messages there are."""
         with self.database.reading() as connection:
-            return session_rows.read_totals(connection, user=self.user)
+            ((sessions, messages),) = connection.execute(session_rows.SQL.totals, (self.user,))
+        return int(sessions), int(messages)
 
     def end(self, session_id: SessionId, reason: str) -> None:
-        """Mark the session as ended; the first reason wins."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
             connection.execute(session_rows.SQL.end, (self.file.now(), reason, session_id))
 
     def reopen(self, session_id: SessionId) -> None:
-        """Mark an ended session as open again."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
             connection.execute(session_rows.SQL.reopen, (session_id,))
 
     def rename(self, session_id: SessionId, title: str) -> str:
-        """Set the title, made unique with ` #N`, and return it."""
         with self.file.writing() as connection:
             return session_rows.rename(connection, session_id, self.file.redaction.text(title), user=self.user)
 
@@ -136,7 +132,6 @@ class RowStore:
             return session_rows.read_prompt(connection, session_id)
 
     def set_system_prompt(self, session_id: SessionId, prompt: str) -> None:
-        """Store the prompt that the session reuses verbatim from now on."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
             session_rows.set_prompt(connection, session_id, self.file.redaction.text(prompt))
@@ -146,7 +141,6 @@ class RowStore:
     def append(
         self, session_id: SessionId, messages: Sequence[NewMessage], *, unit: UnitOfWork | None = None
     ) -> list[MessageId]:
-        """Store `messages` in order, redacted and indexed, and return their ids."""
         safe = self.file.redaction.messages(messages)
         if self.meaning is not None:
             self.meaning.wake()
@@ -171,11 +165,15 @@ class RowStore:
         """Return what the model would be sent: active messages, carried ones of the parent included."""
         with self.database.reading() as connection:
             session_rows.require(connection, session_id, user=self.user)
-            return message_rows.read_context(connection, session_id)
+            carried, own = (
+                message_rows.load(connection, connection.execute(statement, (session_id,)))
+                for statement in (message_rows.SQL.carried, message_rows.SQL.own)
+            )
+        # a carried message is active here, whatever its state in its own session
+        return [replace(message, state=State.ACTIVE) for message in carried] + own
 
     @retry_after_rebuild
     def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
-        """Return the messages around one, in its session, in order."""
         with self.database.reading() as connection:
             anchor = message_rows.find_message(connection, message_id, user=self.user)
             if anchor is None:
@@ -184,13 +182,11 @@ class RowStore:
 
     @retry_after_rebuild
     def passage(self, message_id: MessageId, *, window: int, bookend: int = 0) -> Passage | None:
-        """Return a message that can be shown with `window` messages on each side and `bookend` at each end, or None."""
         with self.database.reading() as connection:
             return message_rows.read_passage(connection, message_id, user=self.user, window=window, bookend=bookend)
 
     @retry_after_rebuild
     def message(self, message_id: MessageId) -> StoredMessage | None:
-        """Return one message that can be shown, or None."""
         with self.database.reading() as connection:
             return message_rows.find_message(connection, message_id, user=self.user)
 
@@ -200,37 +196,43 @@ class RowStore:
             return message_rows.find_messages(connection, message_ids, user=self.user)
 
     def hidden_because(self, message_id: MessageId) -> str | None:
-        """Return why one of the user's messages cannot be shown: `trashed` or `rewound`; None for any other id."""
         with self.database.reading() as connection:
-            return message_rows.hidden_because(connection, message_id, user=self.user)
+            if not 0 <= message_id <= message_rows.NEWEST_ID:
+                return None
+            row = connection.execute(message_rows.SQL.hidden, (message_id, self.user)).fetchone()
+        return None if row is None else "trashed" if row[0] is not None else "rewound"
 
     def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
-        """Return the first and the last own messages, each in order; in a short session they overlap."""
         with self.database.reading() as connection:
-            has = self._has(connection, session_id)
-            return message_rows.read_edges(connection, session_id, first=first, last=last) if has else ([], [])
+            if not self._has(connection, session_id):
+                return [], []
+            head = connection.execute(message_rows.SQL.after, (session_id, 0, first))
+            messages = message_rows.load(connection, head)
+            tail = list(connection.execute(message_rows.SQL.before, (session_id, message_rows.NEWEST_ID, last)))
+            return messages, message_rows.load(connection, reversed(tail))
 
     def count_before(self, session_id: SessionId, message_id: MessageId) -> int:
-        """Return how many of the session's messages come before that one."""
         with self.database.reading() as connection:
-            return message_rows.count_before(connection, session_id, message_id, user=self.user)
+            bindings = (session_id, message_id, self.user)
+            (count,) = connection.execute(message_rows.SQL.count_before, bindings).fetchone() or (0,)
+        return int(count)
 
     def context_ids(self, session_id: SessionId) -> list[MessageId]:
-        """Return the ids of the messages that the model would be sent."""
         with self.database.reading() as connection:
             context = message_rows.read_context_ids(connection, session_id) if self._has(connection, session_id) else ()
         return [number for number, _ in context]
 
     def preview(self, session_id: SessionId) -> str:
-        """Return the beginning of what the person first said."""
         with self.database.reading() as connection:
-            return message_rows.read_preview(connection, session_id) if self._has(connection, session_id) else ""
+            has = self._has(connection, session_id)
+            row = connection.execute(message_rows.SQL.preview, (session_id,)).fetchone() if has else None
+        text = "" if row is None else str(row[0])
+        return str(mark(text)) if row is not None and isinstance(row[0], DamagedText) else text
 
     def _has(self, connection: Connection, session_id: SessionId) -> bool:
         return session_rows.find(connection, session_id, user=self.user) is not None
 
     def rewind(self, session_id: SessionId, from_message: MessageId) -> int:
-        """Rewind that message and all after it; return how many."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
             return message_rows.rewind(connection, session_id, from_message, user=self.user)
@@ -243,7 +245,6 @@ class RowStore:
 
     # lineage
     def branch(self, session_id: SessionId, *, at: MessageId | None, new: Session) -> None:
-        """Begin `new` as a branch that carries the context up to `at`."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
             carried = message_rows.read_context_up_to(connection, session_id, at, user=self.user)
@@ -252,13 +253,11 @@ class RowStore:
             message_rows.carry(connection, new.id, carried, own_from=max(carried, default=0))
 
     def tip(self, session_id: SessionId) -> SessionId:
-        """Return the end of the chain of compressions that starts at `session_id`."""
         with self.database.reading() as connection:
             session_rows.require(connection, session_id, user=self.user)
             return message_rows.lineage(connection, user=self.user).tip(session_id)
 
     def compact(self, session_id: SessionId, compaction: Compacting, *, unit: UnitOfWork | None = None) -> SessionId:
-        """Archive what a compaction covered, in place or into a child session; return the session that continues."""
         summary = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC, source=compaction.source)
         with self.file.writing(unit) as connection:
             parent = session_rows.require(connection, session_id, user=self.user)
@@ -267,9 +266,11 @@ class RowStore:
                 target = compaction.new_session_id or new_session_id(self.file.clock.now())
                 session_rows.continue_as(connection, parent, target, started=compaction.timestamp)
             message_rows.mark_compacted(connection, parent.id, compaction.covered, user=self.user)
-            (mark,) = message_rows.append(connection, target, [self.file.redaction.message(summary)], user=self.user)
-            carried = [*compaction.kept_head, mark, *compaction.kept_tail]
-            message_rows.carry(connection, target, carried, own_from=mark)
+            (summary_id,) = message_rows.append(
+                connection, target, [self.file.redaction.message(summary)], user=self.user
+            )
+            carried = [*compaction.kept_head, summary_id, *compaction.kept_tail]
+            message_rows.carry(connection, target, carried, own_from=summary_id)
         return target
 
     # notes, usage, leases and nodes
@@ -285,19 +286,29 @@ class RowStore:
         when: float | None = None,
         unit: UnitOfWork | None = None,
     ) -> None:
-        """Count one model call of the session, made now or at `when`."""
         moment = self.file.clock.now() if when is None else from_epoch(when)
         with self.file.writing(unit) as connection:
-            key = (self.user, session_id, moment, model, task)
-            session_rows.add_usage(connection, key, usage=usage, cost=cost)
+            named = {
+                "user": self.user,
+                "session": session_id,
+                "day": f"{moment:%Y-%m-%d}",
+                "model": model,
+                "task": task,
+            }
+            connection.execute(session_rows.SQL.add_usage, {**named, **asdict(usage), "cost": cost})
 
     def usage(self, *, session_id: SessionId | None = None, since: str = "") -> "list[UsageRow]":
-        """Return the counted calls since that day, of one session or of all."""
+        from wellkept.sessions.reports import UsageRow  # only usage needs the reports
+
         with self.database.reading() as connection:
-            return session_rows.read_usage(connection, user=self.user, session_id=session_id, since=since)
+            named = {"user": self.user, "session": session_id, "since": since}
+            rows = connection.execute(session_rows.SQL.usage, named).fetchall()
+        return [
+            UsageRow(day, model, task, session, calls, Usage(sent, received, read, written), cost)
+            for day, model, task, session, calls, sent, received, read, written, cost in rows
+        ]
 
     def note(self, session_id: SessionId, key: str, value: JSON) -> None:
-        """Store a small value with the session (cooldowns, counters, calibration)."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
             session_rows.write_note(connection, session_id, key, self.file.redaction.value(value))
@@ -313,23 +324,26 @@ class RowStore:
             return session_rows.take_lease(connection, name, holder=holder, now=self.file.now(), seconds=seconds)
 
     def release(self, name: str, *, holder: str) -> None:
-        """Release a lease."""
         with self.file.writing() as connection:
             session_rows.release_lease(connection, name, holder=holder)
 
     def add_node(self, session_id: SessionId, *, depth: int, text: str, children: Sequence[int]) -> int:
-        """Store a node over message ids (depth 0) or node ids, and return its id."""
         safe = self.file.redaction.text(text)
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
-            return session_rows.add_node(
-                connection, session_id, depth=depth, text=safe, children=children, now=self.file.now()
-            )
+            bindings = (session_id, depth, storable(safe), json.dumps(list(children)), self.file.now())
+            ((number,),) = connection.execute(session_rows.SQL.add_node, bindings).fetchall()
+        return int(str(number))
 
     def nodes(self, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
-        """Return (id, depth, text, children) of every node, oldest first."""
         with self.database.reading() as connection:
-            return session_rows.read_nodes(connection, session_id) if self._has(connection, session_id) else []
+            has = self._has(connection, session_id)
+            rows = connection.execute(session_rows.SQL.nodes, (session_id,)).fetchall() if has else []
+        return [
+            (int(number_of(number)), int(number_of(depth)), text_of(text), tuple(children))
+            for number, depth, text, json_text in rows
+            if isinstance(children := parse(json_text), list)  # a damaged row can hold anything
+        ]
 
     # search
     @abstractmethod
@@ -343,14 +357,12 @@ class RowStore:
     # parts, each loaded at its first use
     @cached_property
     def forgetting(self) -> "RowForgetting":
-        """Removal for good."""
         from wellkept.sessions.rows.forgetting import RowForgetting
 
         return RowForgetting(self)
 
     @cached_property
     def receipts(self) -> "RowReceipts":
-        """What models were shown."""
         from wellkept.sessions.rows.receipts import RowReceipts
 
         return RowReceipts(self)

@@ -341,7 +341,6 @@ class RowTransfer:
         self._sink = sink
 
     def export(self, *, session_id: SessionId | None = None, raw: bool = False) -> Iterator[dict[str, JSON]]:
-        """Yield the lines of one session, or of all; `raw` adds what was sent to the model."""
         with self._file.database.reading() as connection:
             found = list(connection.execute(SQL.sessions, {"user": self._user, "session": session_id}))
         for row in found:
@@ -378,7 +377,6 @@ class RowTransfer:
         return importing.run(lines, total=total)
 
     def was_forgotten(self, line: bytes) -> bool:
-        """Whether a line, or the session that it names, was forgotten here, so that an import leaves it out."""
         with self._file.database.reading() as connection:
             if not removal.has_marks(connection):
                 return False
@@ -386,14 +384,12 @@ class RowTransfer:
             return importing.was_forgotten(connection, line)
 
     def drop_messages(self, message_ids: Sequence[MessageId], *, unit: UnitOfWork | None = None) -> None:
-        """Remove messages of this user that better ones are about to replace."""
         with self._file.writing(unit) as connection:
             found = message_rows.find_messages(connection, message_ids, user=self._user)
             removal.purge_messages(connection, [message.id for message in found])
             session_rows.recount(connection, {message.session_id for message in found})
 
     def overwrite(self, message_id: MessageId, new: NewMessage, *, unit: UnitOfWork | None = None) -> None:
-        """Give a message of this user new content in its place."""
         with self._file.writing(unit) as connection:
             for found in message_rows.find_messages(connection, [message_id], user=self._user):
                 safe = self._file.redaction.message(new)
@@ -431,13 +427,11 @@ class RowTransfer:
         parent: SessionId | None = None,
         unit: UnitOfWork | None = None,
     ) -> None:
-        """Set the model of a session, and the session that delegated it if it has no parent yet."""
         with self._file.writing(unit) as connection:
             session_rows.require(connection, session_id, user=self._user)
             connection.execute(SQL.fill_in, {"session": session_id, "model": model, "parent": parent})
 
     def describe_salvaged(self, session: Session, *, unit: UnitOfWork | None = None) -> None:
-        """Set what a repair could not know of a session whose row was lost; any other session is left alone."""
         with self._file.writing(unit) as connection:
             stored = session_rows.require(connection, session.id, user=self._user)
             if stored.source != SALVAGED:

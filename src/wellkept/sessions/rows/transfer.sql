@@ -2,15 +2,15 @@
 SELECT user_id FROM sessions WHERE id = ?;
 
 -- name: known
-SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT), CAST(tool_calls AS TEXT),
-  CAST(timestamp AS REAL) FROM messages
-WHERE session_id = ? AND state <> 'rewound' ORDER BY id;
+SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT),
+  CAST(tool_calls AS TEXT), CAST(timestamp AS DOUBLE PRECISION) FROM messages
+WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ? AND state <> 'rewound' ORDER BY id;
 
 -- name: begun_earlier
-UPDATE sessions SET started = min(started, ?) WHERE id = ?;
+UPDATE sessions SET started = ?1 WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?2 AND started > ?1;
 
 -- name: add_title
-UPDATE sessions SET title = ? WHERE id = ? AND title IS NULL;
+UPDATE sessions SET title = ? WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ? AND title IS NULL;
 
 -- name: sessions
 SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
@@ -20,23 +20,25 @@ WHERE user_id = :user AND trashed IS NULL AND (:session IS NULL OR id = :session
 ORDER BY rowid;
 
 -- name: carried
-SELECT message_id FROM carried WHERE session_id = ? AND rewind_run IS NULL ORDER BY position;
+SELECT message_id FROM carried WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?
+  AND rewind_run IS NULL ORDER BY position;
 
 -- name: notes
-SELECT key, value FROM notes WHERE session_id = ? AND key <> 'importing';
+SELECT key, value FROM notes WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?
+  AND key <> 'importing';
 
 -- name: fill_in
 UPDATE sessions SET
   model = coalesce(:model, model),
   link = CASE WHEN parent_session_id IS NULL AND :parent IS NOT NULL THEN 'delegate' ELSE link END,
   parent_session_id = coalesce(parent_session_id, :parent)
-WHERE id = :session;
+WHERE /*! tenant = :tenant AND user_id = :user AND */ id = :session;
 
 -- name: describe_salvaged
 UPDATE sessions SET
   source = :source, project = :project, model = coalesce(:model, model), title = :title,
   parent_session_id = :parent, link = :link, metadata = :metadata
-WHERE id = :session AND source = 'salvaged';
+WHERE /*! tenant = :tenant AND user_id = :user AND */ id = :session AND source = 'salvaged';
 
 -- name: own_messages
 SELECT m.id, m.session_id FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
@@ -50,7 +52,7 @@ UPDATE usage SET
 WHERE user_id = ? AND session_id = ? AND day = ? AND model = ? AND task = ?;
 
 -- name: drop_no_usage
-DELETE FROM usage WHERE user_id = ? AND api_call_count = 0;
+DELETE FROM usage WHERE /*! tenant = :tenant AND */ user_id = ? AND api_call_count = 0;
 
 -- name: empty_sessions
 SELECT s.id FROM sessions AS s WHERE s.id IN (SELECT value FROM json_each(?)) AND s.user_id = ?

@@ -36,7 +36,6 @@ class RowUpkeep:
         archived: bool = False,
         between: tuple[float, float] | None = None,
     ) -> list[Session]:
-        """Return one page of the list of sessions, newest first; `between` bounds when they were last active."""
         with self._file.database.reading() as connection:
             return session_rows.read_recent(
                 connection, user=self._user, limit=limit, source=source, project=None, archived=archived,
@@ -44,37 +43,41 @@ class RowUpkeep:
             )  # fmt: skip
 
     def archive(self, session_id: SessionId, *, archived: bool = True) -> list[SessionId]:
-        """Hide a conversation from lists, or show it again; search finds it either way."""
         with self._file.writing() as connection:
             session_rows.require(connection, session_id, user=self._user)
             chain = message_rows.lineage(connection, user=self._user).chain(session_id)
-            session_rows.archive(connection, chain, archived=archived)
+            connection.executemany(session_rows.SQL.archive, [(int(archived), one) for one in chain])
         return chain
 
     def delete(self, session_ids: Sequence[SessionId]) -> list[SessionId]:
-        """Move conversations to the trash, each with the whole chain of its compressions."""
         gone: list[SessionId] = []
         with self._file.writing() as connection:
             links = message_rows.lineage(connection, user=self._user)
             for session_id in session_ids:
-                if session_id not in gone:
-                    session_rows.require(connection, session_id, user=self._user)
-                    gone += session_rows.move_to_trash(connection, links.chain(session_id), now=self._file.now())
+                if session_id in gone:
+                    continue
+                session_rows.require(connection, session_id, user=self._user)
+                for one in links.chain(session_id):
+                    connection.execute(session_rows.SQL.trash, (self._file.now(), one))
+                    if connection.changes():
+                        gone.append(one)
         return gone
 
     def restore(self, session_id: SessionId) -> list[SessionId]:
-        """Bring a conversation back from the trash."""
+        back: list[SessionId] = []
         with self._file.writing() as connection:
             chain = message_rows.lineage(connection, user=self._user).chain(session_id)
-            back = session_rows.restore_from_trash(connection, chain, user=self._user)
+            for one in chain:
+                connection.execute(session_rows.SQL.untrash, (one, self._user))
+                if connection.changes():
+                    back.append(one)
         if not back:
             raise no_session(session_id)
         return back
 
     def trash(self) -> list[Session]:
-        """Return what is in the trash, the latest first."""
         with self._database.reading() as connection:
-            return session_rows.read_trash(connection, user=self._user)
+            return [session_from(row) for row in connection.execute(session_rows.SQL.in_trash, (self._user,))]
 
     def sweep(self, *, days: float | None = None) -> Removed:
         """Remove for good what has been in the trash longer than the retention time, or than `days`."""
@@ -84,7 +87,6 @@ class RowUpkeep:
         return removal.purge_sessions(self._database, own, keep_borrowed=True)
 
     def prunable(self, *, days: float | None, source: str | None, most_bytes: int | None = None) -> Pruned:
-        """Return what a prune would trash: idle for `days`, of `source`, the oldest until `most_bytes` are left."""
         with self._database.reading() as connection:
             before = _NEVER if days is None else self._file.now() - days * DAY_SECONDS
             bindings = {"user": self._user, "before": before, "source": source}
@@ -133,11 +135,12 @@ class RowUpkeep:
         """Return the size of all tables."""
 
     def coverage(self) -> Coverage:
-        """Return how many messages have vectors."""
         with self._database.reading() as connection:
             return vectors.coverage(connection)
 
     def give(self, session_ids: Sequence[SessionId], *, user: UserId) -> None:
-        """Give sessions in quarantine to a user."""
         with self._file.writing() as connection:
-            session_rows.give(connection, session_ids, user=user)
+            for session_id in session_ids:
+                connection.execute(session_rows.SQL.give, (user, session_id, session_rows.NOBODY))
+                if not connection.changes():
+                    raise no_session(session_id)

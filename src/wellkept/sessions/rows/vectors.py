@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wellkept.sessions.embedding.models import unit
+from wellkept.sessions.embedding.local import unit
 from wellkept.sessions.reports import Coverage
 from wellkept.sessions.rows.database import Connection
 from wellkept.storage.connections import statements

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from wellkept.core.messages import SUMMARY_MARKER, Origin
 from wellkept.core.text import WORD, has_long_word, resource_path
-from wellkept.languages.language import STOP_WORDS, list_languages
+from wellkept.languages.language import STOP_WORDS
+from wellkept.languages.stems import CANONICAL
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
@@ -32,12 +33,12 @@ RECALLS: Final = frozenset({"session_search", "context_grep", "context_expand", 
 """Tools whose answers repeat other messages; indexed, the copies would rank above the originals."""
 TOOL_CHARACTERS: Final = 2_000
 TALK_CHARACTERS: Final = 200_000
-"""What is indexed as it is; of the rest of a longer message, each word is indexed once."""
+"""Characters that are indexed as they are; of the rest of a longer message, each word is indexed once."""
 
 _PRIVATE = re.compile("[\ue000-\uf8ff\x00]+")
 _NOISE = re.compile(r"data:[\w/+.-]+;base64,\S*|[A-Za-z0-9+/_-]{100,}={0,2}|\b[0-9a-fA-F]{32,}\b")
 _LEAST_NOISE = 32
-"""Characters of the shortest run, apart from those that are named as base64."""
+"""Characters of the shortest run of noise; one that is marked as base64 may be shorter."""
 _JSON_MARKS = re.compile(r"[{}\[\]\"\\,:]+")
 _SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0,24}){0,2}): (?=\S)")
 _SPEAKER_CHARACTERS = 82  # the longest match of the expression
@@ -82,15 +83,13 @@ def indexed_text(
         return IndexedText(message_id, "", tool_name)
     if role == "tool":
         return IndexedText(message_id, "", f"{tool_name or ''} {content}")
-    return IndexedText(message_id, content, _call_text(tool_calls) if tool_calls else "")
-
-
-def _call_text(tool_calls: str) -> str:
-    try:
-        calls = json.loads(tool_calls)
-        return " ".join(f"{call['name']} {call['arguments']}" for call in calls)
-    except (ValueError, KeyError, TypeError):
-        return tool_calls  # the format of another program: index its words anyway
+    calls = ""
+    if tool_calls:
+        try:
+            calls = " ".join(f"{call['name']} {call['arguments']}" for call in json.loads(tool_calls))
+        except (ValueError, KeyError, TypeError):
+            calls = tool_calls  # the format of another program: index its words anyway
+    return IndexedText(message_id, content, calls)
 
 
 class Prepared(NamedTuple):
@@ -124,10 +123,10 @@ def remove_noise(text: str) -> str:
 def split_speaker(text: str) -> tuple[str, str]:
     """Return the name in front of "Name: …" and the rest; the name is empty when there is none."""
     # few messages have a name, and the expression tries the first words of all
-    found = _SPEAKER.match(text) if ": " in text[:_SPEAKER_CHARACTERS] else None
-    if found is None or found[1][0].islower() or found[1].lower() in STOP_WORDS:
+    match = _SPEAKER.match(text) if ": " in text[:_SPEAKER_CHARACTERS] else None
+    if match is None or match[1][0].islower() or match[1].lower() in STOP_WORDS:
         return "", text
-    return found[1], text[found.end() :]
+    return match[1], text[match.end() :]
 
 
 def pieces(run: str) -> tuple[list[str], list[str]]:
@@ -138,17 +137,17 @@ def pieces(run: str) -> tuple[list[str], list[str]]:
 
 def compounds(text: str) -> list[str]:
     """Return the identifiers, paths and versions of `text`, each as one word, and the parts of camelCase."""
-    found: list[str] = []
+    identifiers: list[str] = []
     # every stored message comes through here, and most have neither
     if has_joint(text) if text.isascii() else _JOINT.search(text):
         # the expression tries every word to its end and back
         parts = (part for part in text.split() if _JOINT.search(part))
         wholes = (whole for part in parts for whole in _COMPOUND.findall(part) if len(whole) <= _COMPOUND_CHARACTERS)
-        found += [WHOLE.join(_MARKED.findall(whole)) for whole in wholes]
+        identifiers += [WHOLE.join(_MARKED.findall(whole)) for whole in wholes]
     if has_hump(text) if text.isascii() else _HUMP.search(text):
         for camel in _CAMEL.findall(text):
-            found += _CAMEL_PARTS.findall(camel)
-    return found
+            identifiers += _CAMEL_PARTS.findall(camel)
+    return identifiers
 
 
 def find_words(text: str, expression: re.Pattern[str] = WORD) -> list[str]:
@@ -174,12 +173,12 @@ def split(text: str) -> tuple[str, list[str]]:
     words = find_words(text, _MARKED)
     if not _CANONICAL_FORMS.isdisjoint(words):
         marks += {CANONICAL[word] for word in _CANONICAL_FORMS.intersection(words)}
-    said = words
+    stems = words
     if not text.isascii() and CYRILLIC.search(text):
-        said = [base(word) for word in words]
-        marks += set(said).difference(words)
+        stems = [base(word) for word in words]
+        marks += set(stems).difference(words)
     if len(words) <= STRONG_WORDS:
-        marks += [STRONG + word for word in set(said) - STOP_WORDS]
+        marks += [STRONG + word for word in set(stems) - STOP_WORDS]
     return (f"{text} {' '.join(pairs)}" if pairs else text), marks
 
 
@@ -200,7 +199,7 @@ def prepare(row: IndexedText) -> Prepared:
 
 
 def spell(row: IndexedText) -> str:
-    """Return the text of `row` whose words are searched for parts of them: without scripts that have no spaces."""
+    """Return the text of `row` in which parts of words are searched: without scripts that have no spaces."""
     talk = remove_noise(clean(_shorten(row.text)))
     return _leave_spaced(f"{talk} {tool_text(row.tool_text)}" if row.tool_text else talk)
 
@@ -212,8 +211,8 @@ def _leave_spaced(text: str) -> str:
 def _shorten(text: str) -> str:
     """Return the beginning of a very long text as it is, and of the rest every word once.
 
-    So each of its words can be found, while a pasted log of megabytes takes little room in the index. Only phrases
-    beyond the beginning are not found as such.
+    Each of its words can be found then, while a pasted log of megabytes takes little room in the index. Only phrases
+    beyond the beginning are not found.
     """
     if len(text) <= TALK_CHARACTERS:
         return text
@@ -229,7 +228,7 @@ def tool_text(text: str) -> str:
 
 CYRILLIC: Final = re.compile("[\u0400-\u04ff]")
 _LEAST: Final = 3
-"""Letters that a stem keeps at least; fewer would join unrelated words."""
+"""A stem keeps at least this many letters; fewer would join unrelated words."""
 _REFLEXIVE: Final = ("ся", "сь")
 _NOUNS: Final = (
     "иями ьями ями ами иях ях ах иям ьям ям ам ией ием ия ие ии ию ья ье ьи ью ьев ов ев а я о е ы и у ю й ь"
@@ -264,32 +263,23 @@ def _cyrillic(word: str) -> str:
     return word
 
 
-def _read_variants() -> dict[str, str]:
-    """Return each irregular or short form of a language with its word."""
-    lines = (line for language in list_languages() for line in language.read_file("forms.txt").splitlines())
-    groups = (line.split() for line in lines if line and not line.startswith("#"))
-    return {variant: word for word, *variants in groups for variant in variants}
-
-
-CANONICAL: Final = _read_variants()
-"""Irregular forms and everyday short forms, each with the word under which it is found as well."""
 _CANONICAL_FORMS: Final = frozenset(CANONICAL)
 ASKED_FORMS: Final = {form: word for form, word in CANONICAL.items() if form not in {"leaves", "lives"}}
-"""The same for the words of a query, where "who lives in Ulm" is more often meant than "the lives of others"."""
+"""The same for the words of a query, where "lives" is more often a verb ("who lives in Ulm?") than a plural."""
+
+
+@cache
+def _group_forms() -> dict[str, list[str]]:
+    """Return the forms of each word."""
+    by_word: dict[str, list[str]] = {}
+    for form, word in CANONICAL.items():
+        by_word.setdefault(word, []).append(form)
+    return by_word
 
 
 def forms(word: str) -> list[str]:
     """Return the words that are found under `word`, itself first."""
-    return [word, *_variants().get(word, ())]
-
-
-@cache
-def _variants() -> dict[str, list[str]]:
-    """Return the words that are indexed under each base form."""
-    found: dict[str, list[str]] = {}
-    for variant, form in CANONICAL.items():
-        found.setdefault(form, []).append(variant)
-    return found
+    return [word, *_group_forms().get(word, ())]
 
 
 RELATED: Final = resource_path("wellkept.sessions", "search", "related.bin")
@@ -298,7 +288,7 @@ RELATED_MARK: Final = b"kept related words 1\n"
 
 
 class RelatedTable(NamedTuple):
-    """The table of related words: stems in order, how much each says, and the nearest of each."""
+    """The table of related words: stems in order, the weight of each, and its nearest stems."""
 
     stems: list[str]
     weights: memoryview
@@ -328,50 +318,50 @@ _FULL: Final = 255.0
 def list_related(stem: str, path: Path = RELATED) -> set[str] | None:
     """Return the stems that are nearest to a stem; None for one that the table does not know."""
     table = read_related(path)
-    place = bisect_left(table.stems, stem)
-    if table.stems[place : place + 1] != [stem]:
+    index = bisect_left(table.stems, stem)
+    if table.stems[index : index + 1] != [stem]:
         return None
-    row = table.rows[place * table.row_bytes : (place + 1) * table.row_bytes]
+    row = table.rows[index * table.row_bytes : (index + 1) * table.row_bytes]
     return {table.stems[other] for other, likeness in iter_unpack("<HB", row) if likeness}
 
 
 class RelatedWords:
-    """What a text says of the question in other words: "exhibition" where the question says "museum".
+    """How much of the question a text says in other words: "exhibition" where the question says "museum".
 
-    The table knows English words by their stems; a word that it does not know is related to nothing.
+    The table holds English words by their stems; a word that is not in it has no related words.
     """
 
     def __init__(self, stems: Iterable[str], path: Path = RELATED) -> None:
         table = read_related(path)
-        places = {stem: bisect_left(table.stems, stem) for stem in stems}
-        known = [place for stem, place in places.items() if table.stems[place : place + 1] == [stem]]
+        indices = {stem: bisect_left(table.stems, stem) for stem in stems}
+        rows = [index for stem, index in indices.items() if table.stems[index : index + 1] == [stem]]
         gains: dict[str, float] = {}
-        for place in known:
-            weight = table.weights[place]
-            row = table.rows[place * table.row_bytes : (place + 1) * table.row_bytes]
+        for index in rows:
+            weight = table.weights[index]
+            row = table.rows[index * table.row_bytes : (index + 1) * table.row_bytes]
             for other, likeness in iter_unpack("<HB", row):
                 gain = weight * table.weights[other] * likeness / _FULL**3
                 gains[table.stems[other]] = gains.get(table.stems[other], 0.0) + gain
-        norm = sqrt(sum(table.weights[place] ** 2 for place in known)) / _FULL
-        for place in known:
-            stem, own = table.stems[place], (table.weights[place] / _FULL) ** 2
+        norm = sqrt(sum(table.weights[index] ** 2 for index in rows)) / _FULL
+        for index in rows:
+            stem, own = table.stems[index], (table.weights[index] / _FULL) ** 2
             gains[stem] = max(gains.get(stem, 0.0), own)
         self._gains = {stem: gain / norm for stem, gain in gains.items() if gain}
         self.is_known = bool(self._gains)
         """Whether the table knows any of the words."""
 
     def share(self, tokens: Sequence[str]) -> float:
-        """Return how much of the question the best window of a text says, about 0 to 1, in any words.
+        """Return how much of the question the best window of a text says in the same or related words, about 0 to 1.
 
         `tokens` are without stop words.
         """
         get = self._gains.get
-        hits = [(place, gain) for place, token in enumerate(tokens) if (gain := get(token))]
+        hits = [(index, gain) for index, token in enumerate(tokens) if (gain := get(token))]
         best = total = 0.0
         first = 0
-        for place, gain in hits:
+        for index, gain in hits:
             total += gain
-            while hits[first][0] <= place - _WINDOW:
+            while hits[first][0] <= index - _WINDOW:
                 total -= hits[first][1]
                 first += 1
             best = max(best, total)

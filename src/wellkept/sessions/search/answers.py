@@ -1,7 +1,7 @@
-"""What can answer a question: statements, not its own repetition, and of several about one thing the newest."""
+"""What can answer a question: statements, not the question repeated, and of several about one thing the newest."""
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -10,19 +10,22 @@ from msgspec.structs import replace
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Origin, Role
 from wellkept.core.search import Found, FoundMessage, FoundSession, SearchRequest
-from wellkept.sessions.search.corrections import (
-    Relation,
-    Statement,
-    begins_correction,
-    find_relation,
-    find_superseded,
-    is_about_another_thing,
-)
-from wellkept.sessions.search.query import asks, is_asking
+from wellkept.facts.chronology import Statement, find_reason, find_superseded
+from wellkept.facts.comparison import read, repeats
+from wellkept.facts.relations import Relation, find_relation, is_about_another_thing
+from wellkept.facts.replies import begins_correction
+from wellkept.languages.questions import is_asking
+from wellkept.sessions.search.analysis import split_speaker
+from wellkept.sessions.search.query import asks
 
 if TYPE_CHECKING:
     from wellkept.core.messages import StoredMessage
     from wellkept.sessions.ports import Readable
+import re
+from functools import cache
+
+from wellkept.core.text import UNSPACED, WORD
+from wellkept.languages.language import join_expressions
 
 COMPARED: Final = 12
 """Messages that are compared with each other: which one corrects another."""
@@ -32,10 +35,14 @@ _READ: Final = 20
 """The best sessions that are read for questions to the memory itself: more than are shown."""
 _AFTER: Final = 6
 """Messages after one of the best that are read, because they may correct it."""
+_MOST_CHARACTERS: Final = 400
+"""A longer answer tells something."""
+_SIGNS: Final = re.compile("[;:；：]")
+_SENTENCE: Final = re.compile(r"[^.!?\n？。！]+[.!?？。！]*")
 
 
 class Answers(Struct, frozen=True):
-    """What a search found, corrections before what they correct."""
+    """The result of a search, with each correction before the statement that it corrects."""
 
     found: Found
     superseded: Mapping[MessageId, MessageId] = field(default_factory=dict)
@@ -55,37 +62,86 @@ def find_answers(store: "Readable", request: SearchRequest) -> Answers:
     found = _drop(found, lookups) if lookups else found
     relation = find_relation(request.query)
     hits = {hit.message_id: hit for hit in found.messages[:COMPARED]}
-    hits |= {hit.message_id: hit for hit in _other_wordings(store, request, relation) if hit.message_id not in hits}
-    matched = {number for number, hit in hits.items() if hit.parts.get("words") or hit.parts.get("meaning")}
+    if relation is not None:
+        # messages that may tell what was asked for, though they share no word with the question
+        wider = replace(request, query=relation.words, roles=("user",), limit=COMPARED)
+        hits |= {hit.message_id: hit for hit in store.search(wider).messages if hit.message_id not in hits}
+    matched = {message_id for message_id, hit in hits.items() if hit.parts.get("words") or hit.parts.get("meaning")}
     for hit in found.messages[:LEADING]:
         after = store.window(hit.message_id, before=0, after=_AFTER)[1:]
-        hits |= {one.id: replace(hit, message_id=one.id) for one in after if one.id not in hits}
+        hits |= {row.id: replace(hit, message_id=row.id) for row in after if row.id not in hits}
     for row in store.messages_by_id(list(hits)):
         if begins_correction(row.message.text):
             # a bare correction refers to what was said right before it, which need not have matched
             before = store.window(row.id, before=_AFTER, after=0)
-            hits |= {one.id: replace(hits[row.id], message_id=one.id) for one in before if one.id not in hits}
-    known = {row.id: row for row in store.messages_by_id(list(hits)) if row.message.role is Role.USER}
-    rows = [known[number] for number in hits if number in known]
-    said = [Statement(row.message.text, row.timestamp, row.session_id, row.id) for row in rows]
-    links = {
-        rows[old].id: rows[new].id
-        for old, new in find_superseded(said).items()
-        if not is_about_another_thing(relation, said[old].text, said[new].text)
-    }
+            hits |= {other.id: replace(hits[row.id], message_id=other.id) for other in before if other.id not in hits}
+    rows = [row for row in store.messages_by_id(list(hits)) if row.message.role in {Role.USER, Role.ASSISTANT}]
+    links, reasons = _find_links(rows, matched, relation)
     superseded = _follow(links, matched)
-    told = [row.id for row, one in zip(rows, said, strict=True) if relation is not None and relation.is_told(one.text)]
+    told = [
+        row.id
+        for row in rows
+        if relation is not None and row.message.role is Role.USER and _is_told(relation, row.message.text)
+    ]
     if not superseded and not told:
         return Answers(found, dropped=lookups)
     raised = frozenset((*told, *superseded.values()))
-    return Answers(_reorder(found, hits, superseded, told), superseded, raised, lookups)
+    return Answers(_reorder(found, hits, superseded | reasons, told), superseded, raised, lookups)
+
+
+def _find_links(
+    rows: Sequence["StoredMessage"], matched: Collection[MessageId], relation: Relation | None
+) -> tuple[dict[MessageId, MessageId], dict[MessageId, MessageId]]:
+    """Return which message took the place of which, and after which one each that only withdraws another belongs."""
+    own = [row for row in rows if row.message.role is Role.USER]
+    said = [_read_statement(row) for row in own]
+    confirmed = _find_confirmed(rows)
+    asked = [place for place, row in enumerate(own) if row.id in matched or row.id in confirmed.values()]
+    replaced = find_superseded(said, among=asked, likely=[place for place, row in enumerate(own) if row.id in matched])
+    links = {
+        own[old].id: own[new].id
+        for old, new in replaced.items()
+        if not is_about_another_thing(relation, said[old].text, said[new].text)
+    }
+    reasons: dict[MessageId, MessageId] = {}
+    for new in set(replaced.values()):
+        if (reason := find_reason(said, new)) is not None:
+            reasons[own[new].id] = own[reason].id
+    links = {old: reasons.get(new, new) for old, new in links.items()}
+    return {old: new for old, new in links.items() if new != old} | {
+        answer: links[statement] for answer, statement in confirmed.items() if statement in links
+    }, reasons
+
+
+def _read_statement(row: "StoredMessage") -> Statement:
+    speaker, text = split_speaker(row.message.text)
+    return Statement(text, row.timestamp, row.session_id, row.id, speaker)
+
+
+def _find_confirmed(rows: Sequence["StoredMessage"]) -> dict[MessageId, MessageId]:
+    """Return the answers that repeat the statement right before them, each with that statement: "Noted: 3 days"."""
+    by_session: dict[SessionId, list[StoredMessage]] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        by_session.setdefault(row.session_id, []).append(row)
+    confirmed: dict[MessageId, MessageId] = {}
+    for messages in by_session.values():
+        for before, row in pairwise(messages):
+            if row.message.role is Role.ASSISTANT and before.message.role is Role.USER and row.id - before.id == 1:
+                statement, answer = read(before.message.text), read(row.message.text)
+                if statement.is_statement and answer.keys and repeats(statement, answer):
+                    confirmed[row.id] = before.id
+    return confirmed
+
+
+def _is_told(relation: Relation, text: str) -> bool:
+    return relation.tells.search(text) is not None and not is_asking(text)
 
 
 def _find_lookups(store: "Readable", found: Found) -> frozenset[MessageId]:
     """Return questions to the memory itself, with their answers, that were stored before such messages had an origin.
 
-    Those are a person's questions in a chat without a model, whose answers count as a model's there; later ones are
-    in no index.
+    They are a person's questions in a chat without a model, whose answers were stored as those of a model. Later
+    lookups have an origin and are in no index.
     """
     shown = {hit.best_message_id for hit in found.sessions[:_READ]}
     shown.update(hit.message_id for hit in found.messages[:COMPARED])
@@ -94,48 +150,42 @@ def _find_lookups(store: "Readable", found: Found) -> frozenset[MessageId]:
     sessions = {row.session_id: store.session(row.session_id) for row in asked}
     chats = {
         name
-        for name, one in sessions.items()
-        # what a program stored or imported has no pages that a prompt showed
-        if one is not None and one.source == "cli" and one.model is None and store.read_note(name, "frozen") is not None
+        for name, session in sessions.items()
+        if session is not None
+        and session.source == "cli"
+        and session.model is None
+        # only a chat has a note of the pages that its prompt showed: it was not stored or imported by a program
+        and store.read_note(name, "frozen") is not None
     }
-    asked = [row for row in asked if row.session_id in chats and _is_unmarked(store, row)]
-    answers = [row for row in rows if row.message.role is Role.ASSISTANT and row.session_id in chats]
-    return frozenset(row.id for row in (*asked, *answers) if row.origin is not Origin.LOOKUP)
-
-
-def _is_unmarked(store: "Readable", asked: "StoredMessage") -> bool:
-    """Whether a question is from before there were marks: its answer has none either."""
-    after = store.window(asked.id, before=0, after=1)[1:]
-    return not any(row.origin is Origin.LOOKUP for row in after)
+    lookups = [row for row in rows if row.message.role is Role.ASSISTANT and row.session_id in chats]
+    for row in (row for row in asked if row.session_id in chats):
+        # a marked answer shows that the chat is from after marks were introduced, so that the question is a real one
+        after = store.window(row.id, before=0, after=1)[1:]
+        if not any(answer.origin is Origin.LOOKUP for answer in after):
+            lookups.append(row)
+    return frozenset(row.id for row in lookups if row.origin is not Origin.LOOKUP)
 
 
 def _drop(found: Found, dropped: Collection[MessageId]) -> Found:
-    """Return what was found without some messages; another message stands for their session, if there is one."""
+    """Return the result without some messages; another message stands for their session, if there is one."""
     messages = tuple(hit for hit in found.messages if hit.message_id not in dropped)
     others = {hit.session_id: hit.message_id for hit in reversed(messages[:COMPARED])}
-    known = {hit.session_id: hit.best_message_id for hit in found.sessions if hit.best_message_id not in dropped}
-    best = others | known
-    kept = [replace(hit, best_message_id=best[hit.session_id]) for hit in found.sessions if hit.session_id in best]
-    return replace(found, sessions=tuple(kept), messages=messages, abstained=found.abstained or not kept)
+    kept = {hit.session_id: hit.best_message_id for hit in found.sessions if hit.best_message_id not in dropped}
+    best = others | kept
+    sessions = [replace(hit, best_message_id=best[hit.session_id]) for hit in found.sessions if hit.session_id in best]
+    return replace(found, sessions=tuple(sessions), messages=messages, abstained=found.abstained or not sessions)
 
 
 def _follow(links: Mapping[MessageId, MessageId], matched: Collection[MessageId]) -> dict[MessageId, MessageId]:
-    """Return which message corrects which of those that match the question, and what corrects the corrections."""
-    found: dict[MessageId, MessageId] = {}
-    waiting = list(matched)
-    while waiting:
-        number = waiting.pop()
-        if number in links and number not in found:
-            found[number] = links[number]
-            waiting.append(links[number])
-    return found
-
-
-def _other_wordings(store: "Readable", request: SearchRequest, relation: Relation | None) -> Sequence[FoundMessage]:
-    """Return messages that may tell what was asked for, though they share no word with the question."""
-    if relation is None:
-        return ()
-    return store.search(replace(request, query=relation.words, roles=("user",), limit=COMPARED)).messages
+    """Return the links from messages that match the question, and those from their corrections in turn."""
+    followed: dict[MessageId, MessageId] = {}
+    pending = list(matched)
+    while pending:
+        message_id = pending.pop()
+        if message_id in links and message_id not in followed:
+            followed[message_id] = links[message_id]
+            pending.append(links[message_id])
+    return followed
 
 
 def _reorder(
@@ -144,16 +194,16 @@ def _reorder(
     superseded: Mapping[MessageId, MessageId],
     told: Sequence[MessageId],
 ) -> Found:
-    """Return what was found, led by what tells the thing asked for, each correction before what it corrects."""
+    """Return the result led by messages that tell the thing asked for, each correction before what it corrects."""
     ranked = list(dict.fromkeys((*told, *(hit.message_id for hit in found.messages))))
     order: dict[MessageId, None] = {}
-    for number in ranked:
-        chain = [number]
+    for message_id in ranked:
+        chain = [message_id]
         while chain[-1] in superseded and superseded[chain[-1]] not in chain:
             chain.append(superseded[chain[-1]])
         order |= dict.fromkeys(reversed(chain))
-    known = {hit.message_id: hit for hit in found.messages} | dict(hits)
-    messages = [known[number] for number in order]
+    by_id = {hit.message_id: hit for hit in found.messages} | dict(hits)
+    messages = [by_id[message_id] for message_id in order]
     # scores fall with the rank, because answers of several profiles are merged by them
     tops = accumulate((hit.score for hit in reversed(messages)), max)
     raised = tuple(replace(hit, score=top) for hit, top in zip(reversed(messages), tops, strict=True))[::-1]
@@ -165,15 +215,38 @@ def _reorder(
 def _reorder_sessions(
     found: Found, messages: Sequence[FoundMessage], moved: Collection[MessageId], *, is_told: bool
 ) -> tuple[FoundSession, ...]:
-    """Return the sessions with those of the moved messages together, in their order, where the first of them was."""
+    """Return the sessions with those of the moved messages together, in their order, at the place of the first one."""
     best: dict[SessionId, FoundMessage] = {}
     for hit in messages:
         if hit.message_id in moved:
             best.setdefault(hit.session_id, hit)
-    # what tells the thing asked for leads, a correction stands where what it corrects was found
-    places = (place for place, one in enumerate(found.sessions) if one.session_id in best)
-    first = 0 if is_told else next(places, 0)
+    # a message that tells the thing asked for leads; a correction takes the place of the message that it corrects
+    indices = (index for index, session in enumerate(found.sessions) if session.session_id in best)
+    first = 0 if is_told else next(indices, 0)
     score = found.sessions[first].score if found.sessions else max(hit.score for hit in messages)
     among = [FoundSession(name, score, hit.message_id, hit.parts) for name, hit in best.items()]
-    others = [one for one in found.sessions if one.session_id not in best]
+    others = [session for session in found.sessions if session.session_id not in best]
     return (*others[:first], *among, *others[first:])
+
+
+@cache
+def _compile(name: str, frame: str = "{}") -> re.Pattern[str]:
+    """Return the expression of all languages for a part of such an answer."""
+    return re.compile(frame.replace("{}", join_expressions("answers", name)), re.IGNORECASE)
+
+
+def tells_nothing(text: str) -> bool:
+    """Return whether an answer only says that nothing was found, and at most asks back or offers help."""
+    if len(text) > _MOST_CHARACTERS or _compile("empty").search(text) is None:
+        return False
+    if _SIGNS.search(text) or _compile("goes_on").search(text):
+        return False
+    parts = _SENTENCE.findall(text)
+    sentences = [sentence for sentence in parts if WORD.search(sentence) or UNSPACED.search(sentence)]
+    empty = [
+        sentence for sentence in sentences if _compile("empty").search(sentence) and not any(map(str.isdigit, sentence))
+    ]
+    offers = _compile("offers", r"\W*(?:{})")
+    return bool(empty) and all(
+        sentence in empty or is_asking(sentence) or offers.match(sentence) for sentence in sentences
+    )

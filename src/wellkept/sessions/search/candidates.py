@@ -1,4 +1,4 @@
-"""The candidates of a search: what bounds it, and the messages that contain most of the question."""
+"""The candidates of a search: its filters, its budget, and the messages that contain most of the question."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from wellkept.core.search import SearchRequest
 from wellkept.sessions.search.postings import (
+    HIDDEN_SOURCES,
     AllOf,
     AnyOf,
     Catalog,
@@ -23,28 +24,51 @@ from wellkept.sessions.search.postings import (
 from wellkept.sessions.search.ranking import WEIGHTS, Ranking
 from wellkept.sessions.search.terms import PREFIX_LIMIT, PostingList
 
-HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
-"""Sources that are searched only when the request names them."""
 _FEW_SESSIONS = 400
-"""Sessions up to which the ids of all their messages are read first, so that lists can be narrowed to them."""
+"""With at most this many sessions, the ids of all their messages are read first, to narrow the posting lists."""
 _MANY_SESSIONS = 50
-"""Sessions from which on their span is read instead of the ids of all their messages, if most of it belongs to them."""
+"""From this many sessions on, their span of ids is used instead, if most messages in it are theirs."""
 _DENSE = 1.5
-"""Ids in a span for each message of the wanted sessions up to which the span stands for them; the rest is tested."""
+"""How many ids a span may have for each message of the sessions; the others are filtered out later."""
 LONG_SESSION = 2_000
-"""Messages from which on only the surroundings of hits are read of a session."""
+"""Of sessions with more messages, only the surroundings of hits are read."""
 _LISTED = 50_000
-"""Span of ids up to which the messages of one session are listed; of a longer one only the span is used."""
+"""Up to this span of ids, the messages of one session are listed; of a longer session only the span is used."""
 _WINDOW = 200
 _WINDOWS = 20
 ALL_MATCHING = 6_000
-"""Messages that fulfil an explicit condition up to which all of them are candidates."""
+"""Up to this many messages that fulfil an explicit condition, all of them are candidates."""
 _UNKNOWN = ""
 """The reason for a session that the user must not even learn of; such hits are not counted."""
+_LEAST_LINES = 48
+"""With fewer lines, the second best line of a session, which counts for its score, is often missing."""
+LARGE = 1_000_000
+"""From this many messages on, the budget does not grow."""
+_RARE = 400
+"""Up to this frequency, a single term needs no larger budget than several."""
+_BLOCK_BITS = 5
+_BLOCK = 1 << _BLOCK_BITS
+"""Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
+_NEIGHBOURHOOD = 20
+_FULLER = 3
+"""How many of the blocks with the most hits get an exact score for each block that is chosen."""
+_HEAVIEST = 4
+"""How many times a hit of a heavy term counts at most."""
+_TOO_LONG = 60_000
+"""Longer lists are read only where they meet those of rarer terms."""
+_FEW_HITS = 400
+"""Up to this many hits, all scores are estimated: choosing among them would take longer."""
+_FEW_TERMS = 2
+_COMMON_TERMS = 5
+"""How many terms with lists too long to read are looked up in combinations."""
+_SHORT = 8
+"""Assumed length of a short message before its own is looked up."""
+_SHORT_LISTS = 5
+"""Short messages of a common term that are considered, as a multiple of what is considered of other lists."""
 
 
 class Scope(Struct, frozen=True):
-    """Where to look."""
+    """The messages in which a search looks."""
 
     messages: frozenset[int] | range | None = None
     """The messages that the filters leave; None when they may be anywhere."""
@@ -57,7 +81,7 @@ class Scope(Struct, frozen=True):
     is_filtered: bool = False
     """Whether there are further filters, which may exclude all of the newest messages."""
     needs_term: bool = False
-    """Whether a message without a term cannot be found, though it is beside one that has some."""
+    """Whether only messages with a term count, and not their neighbours."""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -92,7 +116,7 @@ class Filters:
         """Whether there are filters that many sessions pass, so that more candidates must be tested."""
 
     def messages(self) -> frozenset[int] | range | None:
-        """Return the messages of the sessions that pass, if those are few; of one very long session its span."""
+        """Return the messages of the sessions that pass the filters, if few do; of one very long session its span."""
         request = self._request
         if request.session_id is not None:
             return self._inside(request.session_id)
@@ -104,82 +128,76 @@ class Filters:
         if len(names) > _FEW_SESSIONS:
             self.are_wide = True
             return None
-        return self._span_of(names) or self._ids_of(names)
+        if len(names) >= _MANY_SESSIONS and not self._catalog.has_other_users:
+            first, last, count = self._catalog.span(names) or (0, 0, 0)
+            if (
+                last - first < _DENSE * count
+            ):  # most messages in the span belong to these sessions, as in a period of time
+                return range(first, last + 1)
+        return self._ids_of(names)
 
-    def _span_of(self, names: Sequence[str]) -> range | None:
-        """Return the span of many messages if most of those in it belong to these sessions, as in a period of time."""
-        if len(names) < _MANY_SESSIONS or self._catalog.has_other_users:
-            return None
-        first, last, count = self._catalog.span(names) or (0, 0, 0)
-        return range(first, last + 1) if last - first < _DENSE * count else None
-
-    def _inside(self, name: str) -> frozenset[int] | range:
-        span = self._catalog.span([name])
+    def _inside(self, session_id: str) -> frozenset[int] | range:
+        span = self._catalog.span([session_id])
         if span is None:
             return frozenset()
         first, last, count = span
         if last - first < _LISTED:
-            return self._ids_of([name])
+            return self._ids_of([session_id])
         inside = range(first, last + 1)
         self.are_wide = 2 * count < len(inside)  # most messages in between belong to other sessions
         return inside
 
-    def _ids_of(self, names: Sequence[str]) -> frozenset[int]:
-        return frozenset().union(*self._catalog.ids_by_session(names).values())
+    def _ids_of(self, session_ids: Sequence[str]) -> frozenset[int]:
+        return frozenset().union(*self._catalog.ids_by_session(session_ids).values())
 
     def load(self, ids: Iterable[int]) -> None:
         """Read the metadata of messages that are not known yet."""
-        unknown = [number for number in ids if number not in self.heads]
+        unknown = [message_id for message_id in ids if message_id not in self.heads]
         if unknown:
             self.heads |= self._catalog.messages(unknown)
 
     def passing(self, ids: Collection[int]) -> dict[int, MessageHead]:
         """Return the messages among `ids` that may be returned, in no particular order."""
-        unknown = [number for number in ids if number not in self.heads]
+        self.load(ids)
+        session_ids = {self.heads[message_id].session_id for message_id in ids if message_id in self.heads}
+        unknown = [session_id for session_id in session_ids if session_id not in self._reasons]
         if unknown:
-            self.heads |= self._catalog.messages(unknown)
-        self._load_sessions({self.heads[number].session_id for number in ids if number in self.heads})
-        found = {}
-        for number in ids:
-            head = self.heads.get(number)
+            self.sessions |= self._catalog.sessions(unknown)
+            self._reasons.update((session_id, self._session_reason(session_id)) for session_id in unknown)
+        passing = {}
+        for message_id in ids:
+            head = self.heads.get(message_id)
             if head is None:
                 continue
             reason = self._reasons[head.session_id]
             if reason is None and self._tests_messages:
-                reason = self._message_reason(number, head)
+                reason = self._message_reason(message_id, head)
             if reason is None:
-                found[number] = head
-            elif reason and number not in self._counted:
-                self._counted.add(number)
+                passing[message_id] = head
+            elif reason and message_id not in self._counted:
+                self._counted.add(message_id)
                 self.excluded[reason] += 1
-        return found
+        return passing
 
-    def group(self, numbers: Iterable[int], heads: Collection[int]) -> dict[str, list[int]]:
+    def group(self, ids: Iterable[int], heads: Collection[int]) -> dict[str, list[int]]:
         """Return those of the messages that are in `heads` by their sessions, in the given order."""
-        found: dict[str, list[int]] = {}
-        for number in numbers:
-            if number in heads:
-                found.setdefault(self.heads[number].session_id, []).append(number)
-        return found
+        by_session: dict[str, list[int]] = {}
+        for message_id in ids:
+            if message_id in heads:
+                by_session.setdefault(self.heads[message_id].session_id, []).append(message_id)
+        return by_session
 
-    def reason(self, number: int) -> str | None:
+    def reason(self, message_id: int) -> str | None:
         """Return the name of the filter that excludes a message, None if it passes, "" if it does not exist here."""
-        if self.passing([number]):
+        if self.passing([message_id]):
             return None
-        head = self.heads.get(number)
+        head = self.heads.get(message_id)
         if head is None:
             return _UNKNOWN
         reason = self._reasons[head.session_id]
-        return self._message_reason(number, head) if reason is None else reason
+        return self._message_reason(message_id, head) if reason is None else reason
 
-    def _load_sessions(self, names: set[str]) -> None:
-        unknown = [name for name in names if name not in self._reasons]
-        if unknown:
-            self.sessions |= self._catalog.sessions(unknown)
-            for name in unknown:
-                self._reasons[name] = self._test_session(name)
-
-    def _test_session(self, session_id: str) -> str | None:
+    def _session_reason(self, session_id: str) -> str | None:
         """Return the name of the filter that excludes the session, `_UNKNOWN`, or None when it passes."""
         session = self.sessions.get(session_id)
         request = self._request
@@ -196,9 +214,9 @@ class Filters:
         )
         return next((name for name, excluded in checks if excluded), None)
 
-    def _message_reason(self, number: int, head: MessageHead) -> str | None:
+    def _message_reason(self, message_id: int, head: MessageHead) -> str | None:
         request = self._request
-        if number in request.exclude_messages:
+        if message_id in request.exclude_messages:
             return "current conversation"
         if request.roles and head.role not in request.roles:
             return "role"
@@ -210,16 +228,16 @@ class Filters:
 
     def ids_by_session(self, chosen: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Sequence[int]]:
         """Return the messages of each session in order; of a very long session those around its hits."""
-        short = [name for name, _ in chosen if self.sessions[name].message_count <= LONG_SESSION]
-        found = dict(self._catalog.ids_by_session(short))
-        for name, hits in chosen:
-            known = found.get(name, ())
-            if self.sessions[name].message_count > LONG_SESSION:
-                near = [self._catalog.ids_near(name, hit - _WINDOW, hit + _WINDOW) for hit in sorted(hits)[-_WINDOWS:]]
-                found[name] = sorted({*hits}.union(*near))
-            elif not all(map(known.__contains__, hits)):
-                found[name] = sorted({*known, *hits})
-        return found
+        short = [session_id for session_id, _ in chosen if self.sessions[session_id].message_count <= LONG_SESSION]
+        ids = dict(self._catalog.ids_by_session(short))
+        for session_id, hits in chosen:
+            if self.sessions[session_id].message_count > LONG_SESSION:
+                newest = sorted(hits)[-_WINDOWS:]
+                windows = [self._catalog.ids_near(session_id, hit - _WINDOW, hit + _WINDOW) for hit in newest]
+                ids[session_id] = sorted({*hits}.union(*windows))
+            elif not all(map(ids.get(session_id, ()).__contains__, hits)):
+                ids[session_id] = sorted({*ids.get(session_id, ()), *hits})
+        return ids
 
     def source_factor(self, session_id: str) -> float:
         """Return the factor of a session's scores that its source sets."""
@@ -237,7 +255,7 @@ class Budget(NamedTuple):
     blocks: int
     """Blocks with the highest scores, whose hits all become candidates."""
     common: int
-    """Length of a list beyond which it does not help to tell blocks apart."""
+    """Longer lists are not used to choose blocks: nearly every block has a hit of them."""
     looked: int
     """Messages whose length is looked up."""
     pool: int
@@ -256,14 +274,8 @@ class Budget(NamedTuple):
         return max(self.texts * 2, limit * 4, _LEAST_LINES)
 
 
-_LEAST_LINES = 48
-"""Lines below which the second best of a session, which counts for its score, are often missing."""
 EXHAUSTIVE = Budget(*[10**9] * 9)
 """Reads and ranks everything that matches: the reference for measurements."""
-LARGE = 1_000_000
-"""Messages from which on the budget grows no more."""
-_RARE = 400
-"""Frequency up to which one term alone needs no larger budget than several."""
 _SMALL = (10_000, Budget(per_list=1_500, blocks=150, common=15_000, looked=500, pool=140, sessions=16, texts=100))
 """Where lists are short, nearly everything that matches is ranked."""
 _PLAIN = (
@@ -278,7 +290,7 @@ _EXPLICIT = (
     (100_000, Budget(per_list=150, blocks=60, common=1_000, looked=250, pool=36, sessions=16, texts=16)),
     (LARGE, Budget(per_list=200, blocks=70, common=4_000, looked=800, pool=36, sessions=22, texts=16)),
 )
-"""Only messages with a word of the query are found, none by what stands beside them."""
+"""Only messages with a word of the query are found, and no neighbours, so that fewer texts are needed."""
 _ONE_COMMON = (
     _SMALL,
     (20_000, Budget(per_list=150, blocks=0, common=0, looked=500, pool=60, sessions=16, texts=48)),
@@ -307,38 +319,17 @@ def choose_budget(limit: int, documents: int, frequencies: Sequence[int] = (), *
             break
         small, least = large, most
     share = min(1.0, max(0, documents - small) / (large - small)) if large > small else 1.0
-    budget = Budget(*[round(one + share * (other - one)) for one, other in zip(least, most, strict=True)])
+    budget = Budget(*[round(low + share * (high - low)) for low, high in zip(least, most, strict=True)])
     return budget._replace(
         pool=max(budget.pool, 4 * limit), sessions=max(budget.sessions, limit), texts=max(budget.texts, limit)
     )
-
-
-_BLOCK_BITS = 5
-_BLOCK = 1 << _BLOCK_BITS
-"""Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
-_NEIGHBOURHOOD = 20
-_FULLER = 3
-"""Blocks with most hits whose scores are computed exactly, for each one that is chosen by its score."""
-_HEAVIEST = 4
-"""How many times a hit of a heavy term counts at most."""
-_TOO_LONG = 60_000
-"""Length from which on a list is read only where it meets rarer ones."""
-_FEW_HITS = 400
-"""Hits up to which all of their scores are estimated: to choose among them would take longer."""
-_FEW_TERMS = 2
-_COMMON_TERMS = 5
-"""Terms with lists too long to read of which combinations are looked up."""
-_SHORT = 8
-"""Assumed length of a short message before its own is looked up."""
-_SHORT_LISTS = 5
-"""Short messages of a common term that are considered, as a multiple of what is considered of other lists."""
 
 
 def read_lists(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
     """Read the posting lists of the terms, as far as the budget allows and the condition needs them."""
     if scope.matching is not None:
         for term in terms:
-            if term.text in scope.required:  # no other messages count: what fulfils the condition is looked for
+            if term.text in scope.required:  # only messages that fulfil the condition count, and all of them hold it
                 term.ids = sorted(scope.matching)
     if scope.is_small:
         _read_matching(postings, terms, budget=budget, scope=scope)
@@ -349,7 +340,7 @@ def read_lists(postings: Postings, terms: Sequence[PostingList], *, budget: Budg
 def list_few(terms: Sequence[PostingList], scope: Scope, *, most: int) -> AbstractSet[int] | None:
     """Return every message that may be found by its own words if they are at most `most`, else None.
 
-    All of them can be ranked then, so that no candidates have to be chosen. The lists have been read.
+    All of them can be ranked then, without choosing candidates. The lists have been read.
     """
     if scope.matching is not None:
         return scope.matching if len(scope.matching) <= most else None
@@ -372,35 +363,27 @@ def find_candidates(
     lengths = postings.lengths(looked)
     near = _neighbours(looked, masks, terms=terms, ranking=ranking)
     estimates = []
-    for number in looked:
-        length = lengths.get(number, 1)
-        estimate = ranking.base(masks[number], length)
-        if number in near:
-            estimate += ranking.falloff(length) * near[number]
-        estimates.append((estimate, number))
+    for message_id in looked:
+        length = lengths.get(message_id, 1)
+        estimate = ranking.base(masks[message_id], length)
+        if message_id in near:
+            estimate += ranking.falloff(length) * near[message_id]
+        estimates.append((estimate, message_id))
     estimates.sort(reverse=True)
     estimates = estimates[: budget.pool + budget.pool // 2]
     if not scope.needs_term and scope.matching is None:
-        estimates += _answers_between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
-    around = _density([number for _, number in estimates], _pair_with_weights(terms, ranking), ranking)
-    best = [(score + around[number], number) for score, number in estimates]
+        # neighbours of the best messages that contain no term: they may answer in other words
+        best_ids = [message_id for _, message_id in estimates[: budget.pool // 2]]
+        beside = {near for message_id in best_ids for near in (message_id - 1, message_id + 1) if near not in masks}
+        get, gain = masks.get, ranking.neighbours
+        estimates += [
+            (gain(0, get(near - 1, 0), get(near + 1, 0), around=get(near - 2, 0) | get(near + 2, 0)), near)
+            for near in beside
+        ]
+    around = _density([message_id for _, message_id in estimates], _pair_with_weights(terms, ranking), ranking)
+    best = [(score + around[message_id], message_id) for score, message_id in estimates]
     best.sort(reverse=True)
     return best[: budget.pool]
-
-
-def _answers_between(masks: Mapping[int, int], best: Sequence[int], ranking: Ranking) -> list[tuple[float, int]]:
-    """Return the neighbours of the best messages that contain no term: answers in other words."""
-    get = masks.get
-    beside = {near for number in best for near in (number - 1, number + 1) if near not in masks}
-    return [
-        (
-            ranking.neighbours(
-                0, get(number - 1, 0), get(number + 1, 0), around=get(number - 2, 0) | get(number + 2, 0)
-            ),
-            number,
-        )
-        for number in beside
-    ]
 
 
 def _read_within_budget(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
@@ -423,7 +406,7 @@ def _read_within_budget(postings: Postings, terms: Sequence[PostingList], *, bud
             left -= len(term.ids)
             read.append(term)
             if scope.messages is not None:
-                term.ids = [number for number in term.ids if number in scope.messages]
+                term.ids = [message_id for message_id in term.ids if message_id in scope.messages]
 
 
 def _read_matching(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
@@ -440,26 +423,33 @@ def _read_matching(postings: Postings, terms: Sequence[PostingList], *, budget: 
 def _promising_of_one(
     postings: Postings, term: PostingList, ranking: Ranking, *, budget: Budget, scope: Scope
 ) -> list[int]:
-    """Return the short messages of a common term with most hits beside and around them, the newest of equals first."""
+    """Return the messages to look at for one common term.
+
+    They are short messages with the most hits beside and around them, the newest of equals first.
+    """
     ids = term.ids or []
     gains = _block_gains(ranking, ranking.terms[0].weight)
     beside = [ranking.neighbours(1, before, after, around=0) for before, after in ((0, 0), (1, 0), (0, 1), (1, 1))]
     by_promise: dict[float, list[int]] = {}
-    place, end = 0, len(ids)
-    for number in postings.newest_ids(term.in_short_messages, _SHORT_LISTS * budget.per_list):
-        place = bisect_left(ids, number, place)
-        if place == end or ids[place] != number or (scope.matching is not None and number not in scope.matching):
+    index, end = 0, len(ids)
+    for message_id in postings.newest_ids(term.in_short_messages, _SHORT_LISTS * budget.per_list):
+        index = bisect_left(ids, message_id, index)
+        if (
+            index == end
+            or ids[index] != message_id
+            or (scope.matching is not None and message_id not in scope.matching)
+        ):
             continue
-        first, last = number & -_BLOCK, number | _BLOCK - 1
-        start = stop = place
+        first, last = message_id & -_BLOCK, message_id | _BLOCK - 1
+        start = stop = index
         while start and ids[start - 1] >= first:  # a block has few hits: to step takes less time than to bisect
             start -= 1
         while stop + 1 < end and ids[stop + 1] <= last:
             stop += 1
-        before = place > 0 and ids[place - 1] == number - 1
-        after = place + 1 < end and ids[place + 1] == number + 1
-        by_promise.setdefault(gains[stop - start + 1] + beside[before + 2 * after], []).append(number)
-    best = (number for promise in sorted(by_promise, reverse=True) for number in reversed(by_promise[promise]))
+        before = index > 0 and ids[index - 1] == message_id - 1
+        after = index + 1 < end and ids[index + 1] == message_id + 1
+        by_promise.setdefault(gains[stop - start + 1] + beside[before + 2 * after], []).append(message_id)
+    best = (message_id for promise in sorted(by_promise, reverse=True) for message_id in reversed(by_promise[promise]))
     return list(islice(best, budget.looked))
 
 
@@ -475,9 +465,11 @@ def _promising_of_several(
     else:
         dense = _Blocks(_pair_with_weights(terms, ranking), ranking, budget)
         strong = _short_messages(postings, terms, budget=budget)
-        masks = _masks(postings, terms, chosen=strong.union(dense.messages()), budget=budget)
+        masks = _term_masks(terms, strong.union(dense.messages(), _intersect(terms, budget=budget)))
+        for message_id, mask in _common_terms(postings, terms, budget=budget).items():
+            masks[message_id] = masks.get(message_id, 0) | mask
         if scope.matching is not None:
-            masks = {number: mask for number, mask in masks.items() if number in scope.matching}
+            masks = {message_id: mask for message_id, mask in masks.items() if message_id in scope.matching}
     return masks, _promising(masks, ranking, dense=dense, strong=strong, budget=budget)
 
 
@@ -487,15 +479,15 @@ def _promising(
     """Return the messages whose length is worth looking up: by their terms, their neighbours and their block."""
     if len(masks) <= budget.looked:
         return list(masks)
-    said = dense.scores({number >> _BLOCK_BITS for number in masks})
+    block_scores = dense.scores({message_id >> _BLOCK_BITS for message_id in masks})
     short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
     usual = {mask: ranking.base(mask, int(ranking.mean_length)) for mask in short}
     get, gain = masks.get, ranking.neighbours
     promises = {}
-    for number, mask in masks.items():
-        promise = (short[mask] if number in strong else usual[mask]) + said[number >> _BLOCK_BITS]
-        before, after = get(number - 1, 0), get(number + 1, 0)
-        promises[number] = promise + gain(mask, before, after, around=0) if before or after else promise
+    for message_id, mask in masks.items():
+        promise = (short[mask] if message_id in strong else usual[mask]) + block_scores[message_id >> _BLOCK_BITS]
+        before, after = get(message_id - 1, 0), get(message_id + 1, 0)
+        promises[message_id] = promise + gain(mask, before, after, around=0) if before or after else promise
     # sorted twice, because tuples take three times as long: the newest first among equal ones
     return sorted(sorted(promises, reverse=True), key=promises.__getitem__, reverse=True)[: budget.looked]
 
@@ -508,35 +500,41 @@ def _neighbours(
     near = {}
     if len(terms) == 1 and terms[0].ids is not None:
         ids = terms[0].ids
-        for number in looked:
-            place = bisect_left(ids, number)
-            beside = ids[max(0, place - 2) : place + 3]
-            is_before, is_after = number - 1 in beside, number + 1 in beside
-            is_around = number - 2 in beside or number + 2 in beside
+        for message_id in looked:
+            index = bisect_left(ids, message_id)
+            beside = ids[max(0, index - 2) : index + 3]
+            is_before, is_after = message_id - 1 in beside, message_id + 1 in beside
+            is_around = message_id - 2 in beside or message_id + 2 in beside
             if is_before or is_after or is_around:
-                near[number] = gain(1, is_before, is_after, around=is_around)
+                near[message_id] = gain(1, is_before, is_after, around=is_around)
         return near
     if len(terms) == _FEW_TERMS:  # their neighbours are looked up in the full lists
-        get = _term_masks(terms, {number + step for step in (-2, -1, 0, 1, 2) for number in looked}).get
-    for number in looked:
-        before, after, around = get(number - 1, 0), get(number + 1, 0), get(number - 2, 0) | get(number + 2, 0)
+        get = _term_masks(terms, {message_id + step for step in (-2, -1, 0, 1, 2) for message_id in looked}).get
+    for message_id in looked:
+        before, after, around = (
+            get(message_id - 1, 0),
+            get(message_id + 1, 0),
+            get(message_id - 2, 0) | get(message_id + 2, 0),
+        )
         if before or after or around:
-            near[number] = gain(masks[number], before, after, around=around)
+            near[message_id] = gain(masks[message_id], before, after, around=around)
     return near
 
 
-def _density(numbers: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> dict[int, float]:
+def _density(
+    message_ids: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking
+) -> dict[int, float]:
     """Return the gain of each message from those stored around it, which approximates its session's."""
     use = ranking.weights
     half, full = use.session_saturation, use.session * (1.0 + use.session_saturation)
-    gains = dict.fromkeys(numbers, 0.0)
+    gains = dict.fromkeys(message_ids, 0.0)
     for ids, weight in lists:
         size = len(ids)
-        for number in numbers:
-            start, end = bisect_left(ids, number - _NEIGHBOURHOOD), number + _NEIGHBOURHOOD
+        for message_id in message_ids:
+            start, end = bisect_left(ids, message_id - _NEIGHBOURHOOD), message_id + _NEIGHBOURHOOD
             if start < size and ids[start] < end:
                 count = bisect_left(ids, end, start) - start
-                gains[number] += full * weight * count / (count + half)
+                gains[message_id] += full * weight * count / (count + half)
     return gains
 
 
@@ -546,48 +544,40 @@ def _pair_with_weights(terms: Sequence[PostingList], ranking: Ranking) -> list[t
     return sorted(((term.ids, ranked.weight) for term, ranked in pairs if term.ids), key=lambda item: len(item[0]))
 
 
-def _masks(postings: Postings, terms: Sequence[PostingList], *, chosen: set[int], budget: Budget) -> dict[int, int]:
-    """Return the messages to consider, each with the terms it contains as bits."""
-    masks = _term_masks(terms, chosen | _intersect(terms, budget=budget))
-    for number, flags in _common_terms(postings, terms, budget=budget).items():
-        masks[number] = masks.get(number, 0) | flags
-    return masks
-
-
-def _term_masks(terms: Sequence[PostingList], numbers: AbstractSet[int]) -> dict[int, int]:
+def _term_masks(terms: Sequence[PostingList], message_ids: AbstractSet[int]) -> dict[int, int]:
     """Return which terms each of these messages contains, as far as the lists were read."""
-    masks = dict.fromkeys(numbers, 0)
-    held = [(term.members & numbers, 1 << bit) for bit, term in enumerate(terms)]
-    held.sort(key=lambda one: len(one[0]), reverse=True)
-    for ids, flag in held[:1]:  # the longest list at once: nothing is known of its messages yet
+    masks = dict.fromkeys(message_ids, 0)
+    hits = [(term.members & message_ids, 1 << bit) for bit, term in enumerate(terms)]
+    hits.sort(key=lambda pair: len(pair[0]), reverse=True)
+    for ids, flag in hits[:1]:  # the longest list at once: nothing is known of its messages yet
         masks.update(dict.fromkeys(ids, flag))
-    for ids, flag in held[1:]:
-        for number in ids:
-            masks[number] |= flag
+    for ids, flag in hits[1:]:
+        for message_id in ids:
+            masks[message_id] |= flag
     return masks
 
 
 def _intersect(terms: Sequence[PostingList], *, budget: Budget) -> set[int]:
     """Return the messages of rare terms and those with two terms; where those are too many, with three."""
     chosen: set[int] = set()
-    read = sorted((term.members for term in terms if term.members), key=len)
-    for members in read:
+    lists = sorted((term.members for term in terms if term.members), key=len)
+    for members in lists:
         if len(members) <= budget.per_list:
             chosen |= members
     pairs = [
-        (place, one & other)
-        for (_, one), (place, other) in combinations(enumerate(read), 2)
-        if len(other) > budget.per_list
+        (index, shorter & longer)
+        for (_, shorter), (index, longer) in combinations(enumerate(lists), 2)
+        if len(longer) > budget.per_list
     ]
-    if sum(len(both) for _, both in pairs) <= budget.looked:
-        return chosen.union(*(both for _, both in pairs))
-    for place, both in pairs:
-        for third in read[place + 1 :]:
-            chosen |= both & third
-    for _, both in pairs:  # the rarest first, because the lists are in that order
+    if sum(len(common) for _, common in pairs) <= budget.looked:
+        return chosen.union(*(common for _, common in pairs))
+    for index, common in pairs:
+        for third in lists[index + 1 :]:
+            chosen |= common & third
+    for _, common in pairs:  # the rarest first, because the lists are in that order
         if len(chosen) >= budget.looked:
             break
-        chosen |= both
+        chosen |= common
     return chosen
 
 
@@ -597,24 +587,30 @@ def _short_messages(postings: Postings, terms: Sequence[PostingList], *, budget:
     if len(long) > _FEW_TERMS:
         return set()
     limit = _SHORT_LISTS * budget.per_list
-    return {number for term in long for number in postings.newest_ids(term.in_short_messages, limit)}
+    return {message_id for term in long for message_id in postings.newest_ids(term.in_short_messages, limit)}
 
 
 class _Blocks:
-    """Scores of blocks of messages, by the formula for sessions; only where some term has a long list."""
+    """Scores of blocks of messages, by the formula for sessions.
+
+    They are computed only where some term has a long list: of short lists, all messages are considered anyway.
+    """
 
     def __init__(self, lists: Sequence[tuple[list[int], float]], ranking: Ranking, budget: Budget) -> None:
         read = lists if lists and len(lists[-1][0]) > budget.per_list else []
         self._lists, self._ranking, self._blocks = [ids for ids, _ in read], ranking, budget.blocks
         # next to rarer terms, a very common one adds little and costs most
         used = [*read[:1], *(item for item in read[1:] if len(item[0]) <= budget.common)]
-        counted = [([number >> _BLOCK_BITS for number in ids], weight) for ids, weight in used]
+        counted = [([message_id >> _BLOCK_BITS for message_id in ids], weight) for ids, weight in used]
         self._lightest = min((weight for _, weight in counted), default=0.0)
-        self._hits = _count_hits(counted, self._lightest)
+        self._hits: Counter[int] = Counter()
+        """The hits in each block, weighted by term weight relative to the lightest term."""
+        for blocks, weight in counted:
+            self._hits.update(blocks * max(1, min(_HEAVIEST, round(weight / (self._lightest or 1.0)))))
         self._scores = _score_blocks(_find_fullest(self._hits, _FULLER * budget.blocks), counted, ranking)
 
     def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
-        """Return the score of each block; of less full ones, as if all hits were of the lightest term."""
+        """Return the score of each block; of less full ones an estimate, as if all hits were of the lightest term."""
         gains = _block_gains(self._ranking, self._lightest)
         hits = self._hits.get
         return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores
@@ -629,18 +625,10 @@ class _Blocks:
 
 
 def _block_gains(ranking: Ranking, weight: float) -> list[float]:
-    """Return what a block gains by each number of hits, from none to all of its messages, of a term of this weight."""
+    """Return the gains of a block from a term of this weight, by the number of its hits."""
     use = ranking.weights
     full = use.session * (1.0 + use.session_saturation) * weight
     return [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
-
-
-def _count_hits(lists: Sequence[tuple[list[int], float]], lightest: float) -> Counter[int]:
-    """Return the hits in each block, weighted by term weight relative to the lightest term."""
-    hits: Counter[int] = Counter()
-    for blocks, weight in lists:
-        hits.update(blocks * max(1, min(_HEAVIEST, round(weight / (lightest or 1.0)))))
-    return hits
 
 
 def _score_blocks(
@@ -656,7 +644,10 @@ def _score_blocks(
 
 
 def _find_fullest(hits: Mapping[int, int], limit: int) -> list[int]:
-    """Return the blocks with most hits, of equals the newest. Most have one or two, so only the counts are sorted."""
+    """Return the blocks with the most hits, of equals the newest.
+
+    Only the counts are sorted: most blocks have one or two hits, and there are many of them.
+    """
     if len(hits) <= limit or limit <= 0:
         return list(hits) if limit > 0 else []
     least = sorted(hits.values())[-limit]
@@ -674,12 +665,12 @@ def _common_terms(postings: Postings, terms: Sequence[PostingList], *, budget: B
     masks = _combine(postings, common, budget=budget)
     if len(masks) < budget.pool:
         for bit, term in common:
-            for number in postings.newest_ids(term.in_short_messages, budget.per_list):
-                masks[number] = masks.get(number, 0) | 1 << bit
-            for number in postings.newest_ids(term.lookup, budget.pool):
-                masks[number] = masks.get(number, 0) | 1 << bit
+            for message_id in postings.newest_ids(term.in_short_messages, budget.per_list):
+                masks[message_id] = masks.get(message_id, 0) | 1 << bit
+            for message_id in postings.newest_ids(term.lookup, budget.pool):
+                masks[message_id] = masks.get(message_id, 0) | 1 << bit
     for bit, term in common:
-        term.partial = sorted(number for number, mask in masks.items() if mask >> bit & 1)
+        term.partial = sorted(message_id for message_id, mask in masks.items() if mask >> bit & 1)
     return masks
 
 
@@ -690,8 +681,8 @@ def _combine(postings: Postings, common: Sequence[tuple[int, PostingList]], *, b
         for group in combinations(common, size):
             together = AllOf(tuple(term.lookup for _, term in group))
             flags = sum(1 << bit for bit, _ in group)
-            for number in postings.newest_ids(together, budget.per_list):
-                masks[number] = masks.get(number, 0) | flags
+            for message_id in postings.newest_ids(together, budget.per_list):
+                masks[message_id] = masks.get(message_id, 0) | flags
         if len(masks) >= budget.pool:
             break
     return masks

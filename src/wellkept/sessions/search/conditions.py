@@ -15,21 +15,21 @@ _MOST_MESSAGES = 3_000
 _MOST_CHARACTERS = 750_000
 """Text that is read for a phrase of common words: about 20 ms, and far more than most phrases need."""
 _COMMON = 1_500
-"""Messages with the rarest word of a phrase from which on stop words are looked up as well."""
+"""If the rarest word of a phrase is in more messages, its stop words are looked up as well."""
 _FEW_TEXTS = 20
-"""Messages with one word that are read faster than the long list of a second word."""
+"""Reading this many texts is faster than reading the long list of a second word."""
 _SHORT_LIST = 400
-"""Length of a list that was read when it was counted, so that it narrows the texts at no cost."""
+"""A list up to this length was read when it was counted, so it narrows the texts at no cost."""
 _SHORT_LISTS = 200_000
-"""Messages up to which the list of a stop word takes less time than the texts of the messages with a common word."""
+"""In stores up to this size, the list of a stop word is read faster than the texts with a common word."""
 _TELLING = 3
-"""Words of a phrase that are looked up."""
+"""How many words of a phrase are looked up at most: the rarest ones decide."""
 _FIRST = 6_000
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _ENOUGH = 600
-"""Matches of a phrase after which no older ones are read: such a phrase is too common to identify a message."""
+"""After this many matches of a phrase no older texts are read: the phrase is too common to identify a message."""
 _ENOUGH_OF_STOP_WORDS = 3
-"""The same for a phrase of stop words alone, for each message that is asked for."""
+"""The same for a phrase of stop words alone, for each message that the answer shows."""
 
 
 class Condition(Struct, frozen=True):
@@ -47,17 +47,18 @@ class Condition(Struct, frozen=True):
 
 
 def compile_condition(postings: Postings, node: Node) -> Condition | None:
-    """Return `node` with its lookup, or None when it only excludes."""
+    """Return `node` with its lookup, or None when it only excludes messages."""
     lookup = _lookup(postings, node)
     if lookup is None:
         return None
     required = _fold(_required_phrase(node))
     is_common = isinstance(node, Term) and postings.stop_tokens.issuperset(postings.tokens(required))
-    return Condition(_drop_decided(node), lookup, _has_phrase(node), required, is_common)
+    left = tuple(child for child in node.nodes if _has_phrase(child)) if isinstance(node, All) else ()
+    return Condition(All(left) if left else node, lookup, _has_phrase(node), required, is_common)
 
 
 def add_forms(query: Query, forms: WordForms) -> Query:
-    """Return a query for whose condition every form of a word counts; phrases and prefixes stay literal."""
+    """Return a query whose condition accepts every form of a word; phrases and prefixes stay literal."""
     if query.condition is None or not forms.languages:
         return query
     return Query(query.terms, _add_forms(query.condition, forms), query.dates)
@@ -66,8 +67,8 @@ def add_forms(query: Query, forms: WordForms) -> Query:
 def _add_forms(node: Node, forms: WordForms) -> Node:
     match node:
         case Term(text, Kind.WORD):
-            found = forms.find(text)
-            return Any(tuple(map(Term, found))) if found else node
+            words = forms.find(text)
+            return Any(tuple(map(Term, words))) if words else node
         case Term():
             return node
         case All(nodes):
@@ -87,13 +88,13 @@ def find_matching(
     """
     if not condition.has_phrase:
         newest = postings.newest_ids(condition.lookup, limit)
-        found = {number for number in newest if allowed is None or number in allowed}
-        return found, int(len(newest) >= limit and _has_older(allowed, newest[0]))
+        matching = {message_id for message_id in newest if allowed is None or message_id in allowed}
+        return matching, int(len(newest) >= limit and _has_older(allowed, newest[0]))
     enough = min(_ENOUGH, _ENOUGH_OF_STOP_WORDS * wanted) if condition.is_common else _ENOUGH
     phrases, below = _PhraseSearch(postings, condition, enough), None
     for size in (min(_FIRST, limit), limit - _FIRST):
         newest = postings.newest_ids(condition.lookup, size, below=below)
-        phrases.read([number for number in newest if allowed is None or number in allowed])
+        phrases.read([message_id for message_id in newest if allowed is None or message_id in allowed])
         if len(newest) < size:
             return phrases.found, phrases.unread
         below = newest[0]
@@ -105,7 +106,7 @@ def find_matching(
 
 def _has_older(allowed: Collection[int] | None, message_id: int) -> bool:
     """Whether messages older than this one may be returned: those of other users must not be counted."""
-    return allowed is None or any(number < message_id for number in allowed)
+    return allowed is None or any(other < message_id for other in allowed)
 
 
 class _PhraseSearch:
@@ -127,7 +128,7 @@ class _PhraseSearch:
         return has_read or len(self.found) >= self._enough
 
     def read(self, candidates: Sequence[int]) -> None:
-        """Test the candidates, given in ascending order, from the newest on until enough were."""
+        """Test the candidates, given in ascending order, from the newest on until enough are found or read."""
         left = len(candidates)
         while left and not self.has_enough:
             start = max(0, left - _PAGE)
@@ -135,12 +136,12 @@ class _PhraseSearch:
             left = start
         self.unread += left
 
-    def _test(self, numbers: Sequence[int]) -> None:
-        self._messages += len(numbers)
-        for number, text in self._postings.texts(numbers, holding=self._condition.required).items():
+    def _test(self, message_ids: Sequence[int]) -> None:
+        self._messages += len(message_ids)
+        for message_id, text in self._postings.texts(message_ids, holding=self._condition.required).items():
             self._characters += len(text)
             if _fulfils(self._postings, self._condition, text):
-                self.found.add(number)
+                self.found.add(message_id)
 
 
 def is_any(node: Node) -> bool:
@@ -162,14 +163,6 @@ def _required_phrase(node: Node) -> str:
             return max((_required_phrase(child) for child in nodes), key=len, default="")
         case _:
             return ""
-
-
-def _drop_decided(node: Node) -> Node:
-    """Return `node` without the words that the lookup decides."""
-    if not isinstance(node, All):
-        return node
-    left = tuple(child for child in node.nodes if _has_phrase(child))
-    return All(left) if left else node
 
 
 def _has_word(node: Node) -> bool:
@@ -198,9 +191,9 @@ def _lookup(postings: Postings, node: Node) -> Lookup | None:
         case Term():
             return _term_lookup(postings, node)
         case Any(nodes):
-            found = [_lookup(postings, child) for child in nodes if not isinstance(child, Not)]
-            known = tuple(lookup for lookup in found if lookup is not None)
-            return AnyOf(known) if known else None
+            parts = [_lookup(postings, child) for child in nodes if not isinstance(child, Not)]
+            lookups = tuple(lookup for lookup in parts if lookup is not None)
+            return AnyOf(lookups) if lookups else None
         case All(nodes):
             return _all_lookup(postings, nodes)
         case Not():
@@ -208,8 +201,8 @@ def _lookup(postings: Postings, node: Node) -> Lookup | None:
 
 
 def _all_lookup(postings: Postings, nodes: Sequence[Node]) -> Lookup | None:
-    found = [_lookup(postings, child) for child in nodes if not isinstance(child, Not)]
-    wanted = tuple(lookup for lookup in found if lookup is not None)
+    parts = [_lookup(postings, child) for child in nodes if not isinstance(child, Not)]
+    wanted = tuple(lookup for lookup in parts if lookup is not None)
     if not wanted:
         return None
     lookup: Lookup = AllOf(wanted)
@@ -234,7 +227,7 @@ def _term_lookup(postings: Postings, term: Term) -> Lookup | None:
 
 
 def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
-    """Return a lookup of the rarest words of a phrase, which decide nearly all; texts are tested for the phrase."""
+    """Return a lookup of the rarest words of a phrase; the texts that it matches are tested for the phrase itself."""
     telling = [word for word in words if postings.stem(word) not in postings.stop_tokens]
     if not telling:  # every word is common
         return AllOf(tuple(map(Word, words))) if words else None
@@ -244,31 +237,27 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
     if least <= _FEW_TEXTS:
         telling = [word for word in telling if counts[word] <= _SHORT_LIST]
     elif least > _COMMON and postings.documents <= _SHORT_LISTS:
-        # beside a common word, a stop word spares the texts of most messages
+        # all words are common: looking up a stop word as well spares reading the texts of most messages
         telling += [word for word in words if word not in telling]
     return AllOf(tuple(map(Word, telling[:_TELLING])))
 
 
 def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:
     """Return whether a message that the lookup matches fulfils the condition."""
-    if condition.required not in text.lower() and _is_folded_but_for_case(text):
-        return False
+    if condition.required not in text.lower():
+        # most texts have nothing but single spaces and printable ASCII, so that folding changes only their case;
+        # deleting these characters takes a third of the time of `isprintable`
+        is_plain = text.isascii() and "  " not in text and not text.encode().translate(None, _PRINTABLE)
+        if is_plain:
+            return False
     folded = _fold(text)
-    return condition.required in folded and _test(analyzer, condition.node, text, folded=folded)
-
-
-def _is_folded_but_for_case(text: str) -> bool:
-    """Return whether a text has nothing but single spaces and printable ASCII characters, as most have."""
-    # deleting them takes a third of the time of `isprintable`
-    return text.isascii() and "  " not in text and not text.encode().translate(None, _PRINTABLE)
-
-
-def _test(analyzer: Analyzer, node: Node, text: str, *, folded: str) -> bool:
+    if condition.required not in folded:
+        return False
     tokens: frozenset[str] = frozenset()
-    if _has_word(node):
+    if _has_word(condition.node):
         words, marks = split(clean(text))
         tokens = frozenset(analyzer.tokens(f"{words} {' '.join(marks)}"))
-    return _holds(analyzer, node, tokens, folded)
+    return _holds(analyzer, condition.node, tokens, folded)
 
 
 def _fold(text: str) -> str:
@@ -299,7 +288,7 @@ def _term_holds(analyzer: Analyzer, term: Term, tokens: frozenset[str], folded: 
 
 
 def _holds_phrase(phrase: str, folded: str) -> bool:
-    """Whether a text holds a phrase and not only as a part of longer words.
+    """Whether a text holds a phrase as whole words.
 
     Without a regular expression: each phrase would need its own, and compiling one takes as long as a search.
     """
@@ -308,11 +297,9 @@ def _holds_phrase(phrase: str, folded: str) -> bool:
     start = folded.find(phrase)
     while start >= 0:
         before, after = folded[max(0, start - 1) : start], folded[start + len(phrase) :][:1]
-        if not (begins_word and _is_letter(before)) and not (ends_word and _is_letter(after)):
+        # a letter beside the phrase would make its first or last word a longer one
+        is_start = not (begins_word and (before.isalnum() or before == "_"))
+        if is_start and not (ends_word and (after.isalnum() or after == "_")):
             return True
         start = folded.find(phrase, start + 1)
     return False
-
-
-def _is_letter(character: str) -> bool:
-    return character.isalnum() or character == "_"

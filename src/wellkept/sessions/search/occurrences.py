@@ -11,15 +11,23 @@ from wellkept.core.messages import Message
 from wellkept.core.provenance import quotes_memory
 from wellkept.core.text import UNSPACED, WORD
 from wellkept.languages.language import stop_words
+from wellkept.languages.questions import FORMING, is_asking
 from wellkept.sessions.search.analysis import RelatedWords, base, clean, forms, split_speaker
 from wellkept.sessions.search.postings import Analyzer, MessageHead, Similarity
-from wellkept.sessions.search.query import FORMING, asks, find_role, is_asking
+from wellkept.sessions.search.query import asks, find_role
 from wellkept.sessions.search.ranking import ALIKE, WEIGHTS, Line, SessionLines, Weights
 
 _TEXT_CHARACTERS = 8_000
 _QUESTION_CHARACTERS = 2_000
 _MOST_QUESTIONS = 8
 """Questions at the end of a message that are compared with the query."""
+_SENTENCE: Final = re.compile(r"[^.!?\n\uff1f\u3002]+[.!?\uff1f\u3002]*")
+_ASKS: Final = ("?", "\uff1f")
+_FORMS: Final = frozenset({"how", "what", "when", "where", "which", "who", "whom", "whose", "why"})
+"""Question words; only English ones, as in the table of related words, beside which they are used."""
+ELLIPSIS = "…"
+_LEAST_STEM = 4
+_LOOKED_AT = 1_000_000
 
 
 class Occurrence(NamedTuple):
@@ -34,14 +42,14 @@ class Occurrence(NamedTuple):
     stop_words: int
     """How many of its stop words occur."""
     related: float
-    """How much of it the text says in any words, about 0 to 1."""
+    """How much of the question the text says in the same or related words, about 0 to 1."""
 
 
 class Proximity:
     """Compares one question with texts, by tokens; every form of a word counts as the same.
 
-    `other_forms` are those of each term, in the same order. `names` are words of the question that are related to
-    nothing, because they name people; with `is_literal` none of its words is.
+    `other_forms` are those of each term, in the same order. `names` are words of the question that have no related
+    words, because they name people; with `is_literal` no word has any.
     """
 
     def __init__(
@@ -56,10 +64,10 @@ class Proximity:
     ) -> None:
         self._analyzer = analyzer
         self._terms: dict[str, int] = {}
-        for place, term in enumerate(terms):
-            self._terms.update(zip(map(analyzer.stem, forms(term)), repeat(place)))
-        for place, words in enumerate(other_forms):
-            self._terms.update(zip(map(analyzer.stem, words), repeat(place)))
+        for index, term in enumerate(terms):
+            self._terms.update(zip(map(analyzer.stem, forms(term)), repeat(index)))
+        for index, words in enumerate(other_forms):
+            self._terms.update(zip(map(analyzer.stem, words), repeat(index)))
         self._count = len(terms)
         asked = clean(question[:_QUESTION_CHARACTERS])
         tokens = analyzer.tokens(asked)
@@ -67,18 +75,19 @@ class Proximity:
         self._trigrams = _trigrams(tokens)
         self._asked = frozenset(tokens)
         self._least_asked = min((len(set(trigram)) for trigram in self._trigrams), default=0)
-        # the stop words are those of the language of the question: German "war" is no war
+        # stop words are those of the language of the question: "war" is a German one, and an English noun
         words = [*map(str.lower, WORD.findall(asked))]
         stops = stop_words(words)
-        said = {*words} - stop_words(sorted({*words})) if len({*words}) < len(words) else {*words} - stops
-        self._related = RelatedWords([] if is_literal else [*map(analyzer.stem, said.difference(names))])
+        distinct = {*words}
+        content = distinct - (stop_words(sorted(distinct)) if len(distinct) < len(words) else stops)
+        self._related = RelatedWords([] if is_literal else [*map(analyzer.stem, content.difference(names))])
         self._all_stops = analyzer.stop_tokens
         asked_stops = filter(lambda word: len(word) > 1, stops.intersection(words))  # "don't" and "I'm" leave letters
         self._stop_words = frozenset(map(analyzer.stem, asked_stops))
 
     @property
     def is_bare(self) -> bool:
-        """Whether the question is one word that is related to no other, so that all texts with it are alike."""
+        """Whether the question is one word without related words, so that all texts with it score the same."""
         return self._count == 1 and not (self._trigrams or self._stop_words or self._related.is_known)
 
     def of(self, text: str, weights: Sequence[float], *, may_hold_terms: bool = True) -> Occurrence:
@@ -92,15 +101,20 @@ class Proximity:
             return Occurrence(0.0, 0.0, 0, 0, related)
         if not rest.isascii():  # only Cyrillic words have another base
             known = self._terms
-            places, terms = self._places([token if token in known else base(token) for token in tokens])
+            positions, terms = self._find_positions([token if token in known else base(token) for token in tokens])
         else:
-            places, terms = self._places(tokens)
-        closeness = _closeness(places, weights) if places else 0.0
+            positions, terms = self._find_positions(tokens)
+        closeness = _closeness(positions, weights) if positions else 0.0
         stop_words = len(self._stop_words.intersection(tokens)) if self._stop_words else 0
-        return Occurrence(closeness, self._quoted_share(tokens), terms, stop_words, related)
+        quoted = 0.0
+        if self._trigrams and len(self._asked.intersection(tokens)) >= self._least_asked:
+            # squared: a common turn of phrase is chance, a whole line is not
+            share = len(self._trigrams & _trigrams(tokens)) / len(self._trigrams)
+            quoted = share * share
+        return Occurrence(closeness, quoted, terms, stop_words, related)
 
     def asks_alike(self, questions: Sequence[str]) -> float:
-        """Return how much one of the questions asks for the same, about 0 to 2: twice as much if it begins alike."""
+        """Return how alike the most similar question is, 0 to about 2: the same question word counts twice."""
         if not self._related.is_known:
             return 0.0
         best = 0.0
@@ -111,14 +125,8 @@ class Proximity:
                 best = max(best, 2.0 * share if _find_form(tokens) == self._form else share)
         return best
 
-    def _quoted_share(self, tokens: Sequence[str]) -> float:
-        if not self._trigrams or len(self._asked.intersection(tokens)) < self._least_asked:
-            return 0.0
-        share = len(self._trigrams & _trigrams(tokens)) / len(self._trigrams)
-        return share * share  # squared: a common turn of phrase is chance, a whole line is not
-
-    def _places(self, tokens: Sequence[str]) -> tuple[list[list[int]], int]:
-        """Return where each term occurs, empty if fewer than two do, and which occur, as bits."""
+    def _find_positions(self, tokens: Sequence[str]) -> tuple[list[list[int]], int]:
+        """Return where each term occurs, empty if fewer than two do, and which terms occur, as bits."""
         held = self._terms.keys() & tokens
         terms = 0
         for token in held:
@@ -132,22 +140,22 @@ class Proximity:
         return lists, terms
 
 
-def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> float:
-    """Return how close together the terms are that follow each other in the question."""
+def _closeness(positions: Sequence[Sequence[int]], weights: Sequence[float]) -> float:
+    """Return how close together neighbouring terms of the question are in the text."""
     gain = 0.0
     for step, share in ((1, 1.0), (2, 0.5)):
-        for left in range(len(places) - step):
-            distance = _distance(places[left], places[left + step])
+        for left in range(len(positions) - step):
+            distance = _distance(positions[left], positions[left + step])
             if distance is not None:
                 gain += share * min(weights[left], weights[left + step]) / max(1, distance)
     return gain
 
 
 def _find_form(tokens: Sequence[str]) -> tuple[str, ...]:
-    """Return the word that a question begins with, "how" with the next one; empty where there is none."""
-    for place, word in enumerate(tokens):
+    """Return the question word of a question, "how" with the word after it; empty where there is none."""
+    for index, word in enumerate(tokens):
         if word in _FORMS:
-            return tuple(tokens[place : place + 2]) if word == "how" else (word,)
+            return tuple(tokens[index : index + 2]) if word == "how" else (word,)
     return ()
 
 
@@ -159,17 +167,17 @@ def _trigrams(tokens: Sequence[str]) -> frozenset[tuple[str, str, str]]:
 def _distance(left: Sequence[int], right: Sequence[int]) -> int | None:
     if not left or not right:
         return None
-    best = None
-    for place in left:
-        index = bisect_left(right, place)
+    least = None
+    for position in left:
+        index = bisect_left(right, position)
         for other in right[max(0, index - 1) : index + 1]:
-            if best is None or abs(other - place) < best:
-                best = abs(other - place)
-    return best
+            if least is None or abs(other - position) < least:
+                least = abs(other - position)
+    return least
 
 
 class Repetition:
-    """Tells which messages only repeat a question or quote memory, so that they cannot answer it."""
+    """Recognises messages that cannot answer a question, because they only repeat it or quote memory."""
 
     def __init__(self, question: str, *, is_asked: bool) -> None:
         self._is_asked = is_asked
@@ -177,7 +185,7 @@ class Repetition:
         self._most = 2 * len(question) + 40
 
     def matches(self, head: MessageHead, text: str) -> bool:
-        """Return whether a message has nothing that the question lacks, or quotes what stands elsewhere."""
+        """Return whether a message has nothing that the question lacks, or quotes stored memory."""
         if head.role == "assistant":
             return quotes_memory(text)
         if not self._is_asked or head.role != "user" or len(text) > self._most:
@@ -192,21 +200,15 @@ def _forming_words() -> frozenset[str]:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Return the words of a text that say something, without endings; of Chinese its characters."""
+    """Return the words of a text without stop words and endings; of Chinese, its characters."""
     words = [word.lower() for word in WORD.findall(UNSPACED.sub(" ", text))]
     stops = stop_words(words)
-    said = {base(word) for word in words if word not in stops}
-    return frozenset(said.union(*UNSPACED.findall(text)))
-
-
-_SENTENCE: Final = re.compile(r"[^.!?\n\uff1f\u3002]+[.!?\uff1f\u3002]*")
-_ASKS: Final = ("?", "\uff1f")
-_FORMS: Final = frozenset({"how", "what", "when", "where", "which", "who", "whom", "whose", "why"})
-"""Words by which questions differ in what they ask for; only English ones, as the table of related words."""
+    stems = {base(word) for word in words if word not in stops}
+    return frozenset(stems.union(*UNSPACED.findall(text)))
 
 
 class Turns:
-    """Who says what in a dialogue: a question, its answer, or what the person who searches said before."""
+    """The turns of a dialogue: who asks, who answers, and what the person whom the query is about said."""
 
     def __init__(self, query: str) -> None:
         self.is_asked = asks(query)
@@ -221,11 +223,11 @@ class Turns:
         read: Callable[[list[int]], Mapping[int, str]],
         alike: Callable[[Sequence[str]], float],
     ) -> None:
-        """Set how much each line asks, whether it answers a question, and whether the one who is meant says it.
+        """Set for each line how much of it asks, how well it answers, and whether the person who is meant says it.
 
-        What a neighbour says in related words counts for a line too: an answer stands beside what it is about.
-        `read` returns the texts of further messages: the question before an answer often matches worse than it.
-        `alike` tells how much questions ask for the same as the query.
+        A line also gets a share of the related words of its neighbours: an answer often follows the message that
+        names its topic. `read` returns the texts of further messages, because the question before an answer need not
+        be among the best matches. `alike` compares questions with the query.
         """
         if not self.is_asked:
             return
@@ -246,16 +248,22 @@ class Turns:
                 asking[line.message_id] = name, questions
             among_people.append((line, name))
         missing = {line.previous for line, _ in among_people}.difference(texts, (0,))
-        said = {**texts, **read(sorted(missing))} if missing else texts
+        texts = {**texts, **read(sorted(missing))} if missing else texts
         for line, name in among_people:
-            before = said.get(line.previous, "")
+            before = texts.get(line.previous, "")
             if before.rstrip().endswith(_ASKS):
-                line.answers = _answers(name, *asking.get(line.previous) or _read_turn(before), alike)
+                asker, questions = asking.get(line.previous) or _read_turn(before)
+                # nobody answers their own question
+                line.answers = 0.0 if asker == name else 1.0 + ALIKE * alike(questions)
 
 
-def _answers(name: str, asking: str, questions: Sequence[str], alike: Callable[[Sequence[str]], float]) -> float:
-    """Return how much a message answers the questions before it; nobody answers their own."""
-    return 0.0 if name == asking else 1.0 + ALIKE * alike(questions)
+def _share_related(lines: Sequence[Line]) -> None:
+    """Add to each line a share of the related words of its more related neighbour, less to a long line."""
+    own = {line.message_id: line.related for line in lines if line.related}
+    after = {line.previous: line.related for line in lines if line.related}
+    for line in lines:
+        if beside := max(own.get(line.previous, 0.0), after.get(line.message_id, 0.0)):
+            line.related += WEIGHTS.related_near * beside * min(1.0, WEIGHTS.falloff_terms / max(1, line.length))
 
 
 def _read_turn(text: str) -> tuple[str, list[str]]:
@@ -270,17 +278,8 @@ def _find_questions(text: str) -> list[str]:
     return [part for part in _SENTENCE.findall(text) if part.endswith(_ASKS)]
 
 
-def _share_related(lines: Sequence[Line]) -> None:
-    """Add to each line a share of what its more related neighbour says, less to a long one."""
-    said = {line.message_id: line.related for line in lines if line.related}
-    after = {line.previous: line.related for line in lines if line.related}
-    for line in lines:
-        if beside := max(said.get(line.previous, 0.0), after.get(line.message_id, 0.0)):
-            line.related += WEIGHTS.related_near * beside * min(1.0, WEIGHTS.falloff_terms / max(1, line.length))
-
-
 class Meanings:
-    """Similarity of messages to the question, above the floor, of those that were compared; none without vectors."""
+    """Similarities of the messages compared so far to the question, less the floor; none without vectors."""
 
     def __init__(self, question: Similarity | None, weights: Weights) -> None:
         self._question = question
@@ -293,22 +292,23 @@ class Meanings:
         if self._question is not None:
             self._remember(self._question.nearest(allowed))
 
-    def compare(self, numbers: Iterable[int]) -> None:
+    def compare(self, message_ids: Iterable[int]) -> None:
         """Compare those of the messages that were not compared yet."""
         if self._question is not None:
-            self._remember(self._question.of(number for number in numbers if number not in self.known))
+            self._remember(self._question.of(message_id for message_id in message_ids if message_id not in self.known))
 
-    def _remember(self, found: Mapping[int, float]) -> None:
+    def _remember(self, similarities: Mapping[int, float]) -> None:
         floor = self._weights.semantic_floor
-        self.known.update((number, max(0.0, value - floor)) for number, value in found.items())
+        self.known.update((message_id, max(0.0, similarity - floor)) for message_id, similarity in similarities.items())
 
     def mark(self, session: SessionLines, ids: Sequence[int], *, names_people: bool) -> None:
         """Set the similarity of a session and of each line: its own, and a share of its more similar neighbour's."""
         use, get = self._weights, self.known.get
         for line in session.lines:
-            place = bisect_left(ids, line.message_id)
+            index = bisect_left(ids, line.message_id)
             near = max(
-                [get(number, 0.0) for number in (*ids[max(0, place - 1) : place], *ids[place + 1 : place + 2])] or [0.0]
+                [get(message_id, 0.0) for message_id in (*ids[max(0, index - 1) : index], *ids[index + 1 : index + 2])]
+                or [0.0]
             )
             own = get(line.message_id, 0.0) + use.semantic_neighbour * near
             line.similarity = own if line.spoken or not names_people else use.semantic_other * own
@@ -322,40 +322,35 @@ class Meanings:
         return best + self._weights.runner_up * second
 
 
-ELLIPSIS = "…"
-_LEAST_STEM = 4
-_LOOKED_AT = 1_000_000
-
-
 def pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
-    """Return what marks `terms` in a text, endings aside; None when there is nothing to mark."""
+    """Return the expression that marks `terms` in a text, endings aside; None when there is nothing to mark."""
     stems = sorted(_stems(terms), key=lambda stem: len(stem[0]), reverse=True)
-    either = (rf"(?<!\w){re.escape(one)}{end}\w*" if one.isascii() else re.escape(one) for one, end in stems)
+    either = (rf"(?<!\w){re.escape(stem)}{end}\w*" if stem.isascii() else re.escape(stem) for stem, end in stems)
     return re.compile("|".join(either), re.IGNORECASE) if stems else None
 
 
 def _find_plain(text: str, terms: Iterable[str]) -> list[tuple[int, str]]:
-    """Return what `pattern` matches, for ASCII only: to compile an expression takes longer than the search."""
-    lower, found = text.lower(), list[tuple[int, str]]()
+    """Return what `pattern` matches, for ASCII only: compiling an expression takes longer than this search."""
+    lower, hits = text.lower(), list[tuple[int, str]]()
     for stem, end in _stems(terms):
-        place = lower.find(stem)
-        while place >= 0:
-            is_longer = end and lower[place + len(stem) : place + len(stem) + 1].isdigit()
-            if not (is_longer or (place and (lower[place - 1].isalnum() or lower[place - 1] == "_"))):
-                found.append((place, stem[:_LEAST_STEM]))
-            place = lower.find(stem, place + 1)
-    return sorted(found)
+        start = lower.find(stem)
+        while start >= 0:
+            is_longer = end and lower[start + len(stem) : start + len(stem) + 1].isdigit()
+            if not (is_longer or (start and (lower[start - 1].isalnum() or lower[start - 1] == "_"))):
+                hits.append((start, stem[:_LEAST_STEM]))
+            start = lower.find(stem, start + 1)
+    return sorted(hits)
 
 
 def _stems(terms: Iterable[str]) -> set[tuple[str, str]]:
-    """Return the stem of each term, and what forbids digits after it if it is a number: they make another one."""
-    return {(_stem(term), r"(?!\d)" * term.strip().strip('"').isdecimal()) for term in terms if term.strip()}
-
-
-def _stem(term: str) -> str:
-    # the index compares stems: a hit for `deploys` must also be marked in `deployed`
-    word = term.strip().strip('"*').casefold()
-    return word[: max(_LEAST_STEM, len(word) - 3)] if word.isalpha() and word.isascii() else word
+    """Return the stem of each term, and after a number what forbids further digits: they make another number."""
+    stems = set()
+    for term in filter(str.strip, terms):
+        word = term.strip().strip('"*').casefold()
+        # the index compares stems: a hit for `deploys` must also be marked in `deployed`
+        stem = word[: max(_LEAST_STEM, len(word) - 3)] if word.isalpha() and word.isascii() else word
+        stems.add((stem, r"(?!\d)" * term.strip().strip('"').isdecimal()))
+    return stems
 
 
 class Marker:
@@ -366,14 +361,14 @@ class Marker:
 
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms = terms
-        self._places: dict[str, list[tuple[int, str]]] = {}
+        self._cache: dict[str, list[tuple[int, str]]] = {}
 
     def is_said(self, message: Message) -> bool:
-        """Whether the text of a match was found, and not only the arguments of its calls."""
+        """Whether the hit is in the text of a match, and not only in the arguments of its calls."""
         return not message.tool_calls or bool(self._hits(message.text))
 
     def show(self, message: Message) -> str:
-        """Return the text of a match, with the calls whose arguments were found and not the text itself."""
+        """Return the text of a match; where the hit is in the arguments of its calls, with these calls."""
         text = message.display_text
         if self.is_said(message):
             return text
@@ -393,8 +388,8 @@ class Marker:
     def _best_start(self, text: str, *, width: int) -> int:
         hits = self._hits(text)
         best, best_count, left = 0, 0, 0
-        for right, (place, _) in enumerate(hits):
-            while hits[left][0] < place - width * 3 // 4:
+        for right, (start, _) in enumerate(hits):
+            while hits[left][0] < start - width * 3 // 4:
                 left += 1
             count = len({word for _, word in hits[left : right + 1][-40:]})
             if count > best_count:
@@ -402,13 +397,13 @@ class Marker:
         return max(0, best - width // 4)
 
     def _hits(self, text: str) -> list[tuple[int, str]]:
-        if text not in self._places:
-            self._places[text] = self._find(text[:_LOOKED_AT])
-        return self._places[text]
+        if text not in self._cache:
+            self._cache[text] = self._find(text[:_LOOKED_AT])
+        return self._cache[text]
 
     def _find(self, text: str) -> list[tuple[int, str]]:
         if text.isascii() and all(map(str.isascii, self._terms)):
             return _find_plain(text, self._terms)
         expression = pattern(self._terms)
-        found = expression.finditer(text) if expression is not None else ()
-        return [(match.start(), match.group().casefold()[:_LEAST_STEM]) for match in found]
+        matches = expression.finditer(text) if expression is not None else ()
+        return [(match.start(), match.group().casefold()[:_LEAST_STEM]) for match in matches]

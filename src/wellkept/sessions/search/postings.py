@@ -10,6 +10,12 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from wellkept.core.search import SearchRequest
+
+HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
+"""Sources that are searched only when the request names them."""
+_NOT_ALPHANUMERIC = re.compile(r"[\W_]")
+
 
 class Word(Struct, frozen=True):
     """Messages that contain the token of this word."""
@@ -179,6 +185,21 @@ class TimeFilter(NamedTuple):
     exclude_sessions: tuple[str, ...] = ()
     exclude_messages: frozenset[int] = frozenset()
 
+    @classmethod
+    def of(cls, request: SearchRequest) -> "TimeFilter":
+        """Return the filters of a request."""
+        return cls(
+            after=request.after,
+            before=request.before,
+            project=request.project,
+            sources=request.sources,
+            hidden_sources=() if request.sources else tuple(sorted(HIDDEN_SOURCES)),
+            roles=request.roles,
+            session_id=request.session_id,
+            exclude_sessions=request.exclude_sessions,
+            exclude_messages=request.exclude_messages,
+        )
+
 
 class Catalog(Protocol):
     """Metadata of the messages and sessions that one user may find. It is built for that user.
@@ -248,9 +269,6 @@ class Similarity(Protocol):
         ...
 
 
-_NOT_ALPHANUMERIC = re.compile(r"[\W_]")
-
-
 def phrase_pattern(phrase: str) -> str:
     """Return a LIKE pattern that every ASCII text matches which holds a folded phrase; "%" if there is none."""
     return f"%{_NOT_ALPHANUMERIC.sub('%', phrase)}%" if phrase else "%"
@@ -259,11 +277,12 @@ def phrase_pattern(phrase: str) -> str:
 def substring_pattern(text: str) -> str:
     """Return a LIKE pattern that every text matches which contains `text`, case ignored, and few others.
 
-    LIKE knows the cases of ASCII only. Two other letters have ASCII ones as their lower case: those of i and k.
+    LIKE knows the cases of ASCII only, and two other letters have ASCII ones as their lower case: those of i and k. So
+    only ASCII letters and digits, and characters without case, are compared as they are.
     """
-    return f"%{''.join(one if _is_plain(one) else '_' for one in text)}%"
 
+    def is_safe(character: str) -> bool:
+        has_case = character in "ik" if character.isascii() else character.lower() != character.upper()
+        return character.isalnum() and not has_case
 
-def _is_plain(one: str) -> bool:
-    """Whether LIKE compares a character as it should: ASCII letters and digits, and what has no case."""
-    return one.isalnum() and (one not in "ik" if one.isascii() else one.lower() == one.upper())
+    return f"%{''.join(character if is_safe(character) else '_' for character in text)}%"

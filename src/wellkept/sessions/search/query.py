@@ -1,4 +1,4 @@
-"""The query parser: text to terms that rank, a condition that must hold, and dates."""
+"""The query parser: from a text to the terms that rank, a condition that must hold, and dates."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,14 +14,18 @@ from wellkept.languages.dates import DATE_NAMES, Span, find_spans
 from wellkept.languages.language import (
     STOP_WORDS,
     join_expressions,
-    join_words,
-    list_dropped_words,
-    list_languages,
     stop_words,
 )
+from wellkept.languages.questions import (
+    BEGINNINGS,
+    FRAMES,
+    UNSPACED_SHAPING,
+    UNSPACED_STOPS,
+    is_asking,
+)
+from wellkept.languages.stems import CANONICAL
 from wellkept.sessions.search.analysis import (
     ASKED_FORMS,
-    CANONICAL,
     SPEAKER,
     UNSPACED,
     WHOLE,
@@ -95,34 +99,6 @@ _PREFIX = re.compile(r"[\w.@/-]*\w\*")
 _QUOTED = re.compile(r'"[^"]*"')
 
 
-@cache
-def _compile_introductions() -> re.Pattern[str]:
-    """Return what finds a preposition and a word that asks, or a verb and its subject, at the beginning."""
-    pairs = (
-        rf"(?:{'|'.join(first)})(?:['’\s]|-(?:t-)?)+(?:{'|'.join(second)})"
-        for language in list_languages()
-        for kinds in (("introduces", "introduced"), ("verbs", "subjects"))
-        if all((first := language.list_words(kinds[0]), second := language.list_words(kinds[1])))
-    )
-    return re.compile(rf"\W*(?:{'|'.join(pairs)})\b", re.IGNORECASE)
-
-
-_FRAMES: Final = join_words("frames") | join_words("requests") | join_words("polite")
-"""Words that form a question rather than name its topic; they have less weight in it."""
-_BEGINNINGS: Final = join_words("asks") | join_words("requests")
-"""Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
-_COURTESIES: Final = "|".join(sorted(join_words("polite"))).replace("_", r"\W+")
-_POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
-_INTRODUCING: Final = join_words("introduces") | join_words("verbs")
-_ENDS: Final = tuple(join_words("ends"))
-_ENDING: Final = 40
-"""Characters at the end of a text that hold its last two words."""
-_UNSPACED_ASKS: Final = tuple(filter(UNSPACED.match, _BEGINNINGS))
-_UNSPACED_STOPS: Final = tuple(sorted(list_dropped_words(), key=len, reverse=True))
-FORMING: Final = _FRAMES | _BEGINNINGS | frozenset(_UNSPACED_STOPS)
-"""Words that say how something is asked, not what."""
-_UNSPACED_SHAPING: Final = tuple(sorted((*_UNSPACED_STOPS, *filter(UNSPACED.match, _FRAMES)), key=len, reverse=True))
-"""What is dropped from scripts without spaces, longest first, because one may contain another."""
 _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
 
 
@@ -131,33 +107,12 @@ def parse(text: str, now: float = 0.0) -> Query:
     text = clean(text[:MAX_CHARACTERS])
     dates = find_spans(text, now=now) if now > 0 else ()
     spans = tuple(span for span, _ in dates)
-    date_words = frozenset(word for _, said in dates for word in WORD.findall(said))
+    date_words = frozenset(word for _, phrase in dates for word in WORD.findall(phrase))
     condition = _condition(text)
-    terms = _limit_terms(_positive(condition, date_words)) if condition is not None else ()
+    terms = _limit_terms(_list_positive(condition, date_words)) if condition is not None else ()
     if terms:
         return Query(terms, condition, spans)
     return Query(_limit_terms(_plain(text, date_words)), None, spans)
-
-
-def is_asking(text: str) -> bool:
-    """Return whether a text is a question, or an order to tell something, in any of the languages."""
-    stripped = text.strip()
-    if stripped.endswith(("?", "\uff1f")):
-        return True
-    if not stripped.isascii() and any(word in stripped for word in _UNSPACED_ASKS):
-        return True
-    polite = _POLITE.match(stripped)
-    first = WORD.search(stripped, polite.end() if polite else 0)
-    return (first is not None and first[0].lower() in _BEGINNINGS) or asks_by_words(stripped)
-
-
-def asks_by_words(text: str) -> bool:
-    """Return whether a text without a question mark begins like "bei wem" or "hat das Auto", or ends with "quoi"."""
-    first = WORD.search(text)
-    if first is not None and first[0].lower() in _INTRODUCING and _compile_introductions().match(text) is not None:
-        return True
-    ending = text[-_ENDING:].lower()
-    return any(word in ending and word in WORD.findall(ending)[-2:] for word in _ENDS)
 
 
 @lru_cache(maxsize=16)  # a search asks several times
@@ -167,7 +122,10 @@ def asks(query: str) -> bool:
 
 
 def find_role(question: str) -> str:
-    """Return whose words a question to an assistant is about: "what did I say", "what did you tell me"; else empty."""
+    """Return whose words a question to an assistant is about, "user" or "assistant"; empty if it is about neither.
+
+    "What did I say" is about the user's words, "what did you tell me" about the assistant's.
+    """
     if _compile_questions("of_assistant").search(question):
         return "assistant"
     # "you" in words that ask for an answer says nothing about whose words are meant
@@ -178,12 +136,12 @@ def find_role(question: str) -> str:
 
 @cache
 def _compile_questions(name: str) -> re.Pattern[str]:
-    """Return what finds the words that all languages have under a name in `[questions]`."""
+    """Return the expression for the words that all languages have under a name in `[questions]`."""
     return re.compile(join_expressions("questions", name), re.IGNORECASE)
 
 
 def _limit_terms(terms: Iterable[Term]) -> tuple[Term, ...]:
-    """Return the distinct terms; of very many the heaviest and longest, which are the rarest."""
+    """Return the distinct terms; of too many the heaviest, and of those the longest, which are the rarest."""
     best: dict[tuple[str, Kind], Term] = {}
     for term in terms:
         key = (term.text, term.kind)
@@ -191,8 +149,8 @@ def _limit_terms(terms: Iterable[Term]) -> tuple[Term, ...]:
             best[key] = term
     if len(best) <= MAX_TERMS:
         return tuple(best.values())
-    kept = sorted(best.values(), key=lambda term: (-term.weight, -len(term.text)))[:MAX_TERMS]
-    return tuple(term for term in best.values() if term in kept)
+    heaviest = sorted(best.values(), key=lambda term: (-term.weight, -len(term.text)))[:MAX_TERMS]
+    return tuple(term for term in best.values() if term in heaviest)
 
 
 @lru_cache(maxsize=16)  # the words of a phrase are needed to rank and as a condition
@@ -203,30 +161,27 @@ def _plain(text: str, date_words: frozenset[str], *, may_ask: bool = True) -> tu
     stops = stop_words(words)
     # in a list of keywords every word counts; only a question has words that merely form it
     is_asked = may_ask and ("?" in text or is_asking(text))
-    shaping = _FRAMES.union(_BEGINNINGS.intersection(words[:1])) if is_asked else frozenset[str]()
-    chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
-    terms = [_word(word, date_words, shaping=shaping) for word in chosen]
+    shaping = FRAMES.union(BEGINNINGS.intersection(words[:1])) if is_asked else frozenset[str]()
+    months = date_words & DATE_NAMES  # "in May" is a date, "may I" is not
+    chosen = [word for word in words if word not in stops or word in months]
+    terms = [_make_term(word, date_words, shaping=shaping) for word in chosen]
     for compound in compounds(spaced):
         if date_words.issuperset(compound.lower().split(WHOLE)) or compound.lower() in stops:
-            continue  # "27.12.2023" is a date, and nobody need have written it so; nor does "YouTube" ask for "you"
+            # messages may write the date "27.12.2023" in another way, and "YouTube" does not ask for "you"
+            continue
         weight = 1.0 if WHOLE in compound else PART_WEIGHT
         terms.append(Term(compound.lower(), weight=weight))
     runs: list[str] = UNSPACED.findall(text)
     for run in runs:
-        terms += _split_unspaced(run, (*date_words, *(_UNSPACED_SHAPING if is_asked else _UNSPACED_STOPS)))
+        terms += _split_unspaced(run, (*date_words, *(UNSPACED_SHAPING if is_asked else UNSPACED_STOPS)))
     return tuple(terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))])
 
 
-def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> Term:
+def _make_term(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> Term:
     if word in date_words:
         name = CANONICAL.get(word, word)
         return Term(name, weight=DATE_WORD_WEIGHT, names_date=word.isdigit() or name in DATE_NAMES)
     return Term(ASKED_FORMS.get(word) or base(word), weight=FRAME_WEIGHT if word in shaping else 1.0)
-
-
-def _is_month(word: str, date_words: frozenset[str]) -> bool:
-    """Return whether a stop word names a month: "in May" is a date, "may I" is not."""
-    return word in date_words and word in DATE_NAMES
 
 
 def _split_unspaced(run: str, stops: Iterable[str]) -> list[Term]:
@@ -247,16 +202,16 @@ def _condition(text: str) -> Node | None:
         return None
     outside = "" if text.startswith('"') else _QUOTED.sub(" ", text)
     if outside and not _EXPLICIT.search(outside) and ("?" in outside or is_asking(outside)):
-        return None  # a question quotes a title, which whoever answers it need not do: closeness prefers it
+        return None  # a question that quotes a title: the answer need not quote it, so closeness only prefers it
     tokens = [(match[1], match[2], match[3]) for match in _TOKEN.finditer(text)]
     return None if text.isupper() and _is_shouted(tokens) else _Reader(tokens).read()
 
 
 def _is_shouted(tokens: Sequence[_Token]) -> bool:
-    """Whether AND, OR and NOT are words of a sentence in capitals: function words, or words side by side, show it.
+    """Whether AND, OR and NOT are words of a sentence in capitals, not operators.
 
-    So does "OR NOT". Digits, scripts without case and phrases tell nothing: "404 NOT 500" and "AWS NOT GCP" are
-    operators.
+    Function words, two words side by side, and "OR NOT" show a sentence. Digits, scripts without case and phrases tell
+    nothing: "404 NOT 500" and "AWS NOT GCP" are operators.
     """
     words = [word for _, _, word in tokens]
     if _OPERATORS.isdisjoint(words):
@@ -264,7 +219,7 @@ def _is_shouted(tokens: Sequence[_Token]) -> bool:
     if ("OR", "NOT") in pairwise(words):
         return True
     cased = ["" if word is None or word in _OPERATORS or not word.isupper() else word.lower() for _, _, word in tokens]
-    has_function_word = bool(stop_words(tuple(filter(None, cased))) & set(cased)) or not _BEGINNINGS.isdisjoint(cased)
+    has_function_word = bool(stop_words(tuple(filter(None, cased))) & set(cased)) or not BEGINNINGS.isdisjoint(cased)
     return has_function_word or any(first and second for first, second in pairwise(cased))
 
 
@@ -277,42 +232,42 @@ class _Reader:
 
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens = tokens
-        self._place = 0
+        self._position = 0
         self._depth = 0
 
     def read(self) -> Node | None:
         """Return the condition, or None when the syntax is broken."""
         try:
-            node = self._either()
+            node = self._disjunction()
         except _BrokenSyntaxError:
             return None
-        return node if self._place == len(self._tokens) else None
+        return node if self._position == len(self._tokens) else None
 
     def _next_is(self, *words: str) -> bool:
-        if self._place >= len(self._tokens):
+        if self._position >= len(self._tokens):
             return False
-        phrase, bracket, word = self._tokens[self._place]
+        phrase, bracket, word = self._tokens[self._position]
         return phrase is None and (bracket or word) in words
 
-    def _either(self) -> Node:
-        nodes = [self._both()]
+    def _disjunction(self) -> Node:
+        nodes = [self._conjunction()]
         while self._next_is("OR"):
-            self._place += 1
-            nodes.append(self._both())
+            self._position += 1
+            nodes.append(self._conjunction())
         return nodes[0] if len(nodes) == 1 else Any(tuple(nodes))
 
-    def _both(self) -> Node:
-        nodes = [self._row()]
+    def _conjunction(self) -> Node:
+        nodes = [self._operands()]
         while self._next_is("AND"):
-            self._place += 1
-            nodes.append(self._row())
+            self._position += 1
+            nodes.append(self._operands())
         return nodes[0] if len(nodes) == 1 else All(tuple(nodes))
 
-    def _row(self) -> Node:
-        """Read operands without an operator: phrases and exclusions must hold, of plain words at least one."""
-        nodes = [self._one()]
-        while self._place < len(self._tokens) and not self._next_is("AND", "OR", ")"):
-            nodes.append(self._one())
+    def _operands(self) -> Node:
+        """Read operands without operators: phrases and exclusions must hold, and at least one of the plain words."""
+        nodes = [self._operand()]
+        while self._position < len(self._tokens) and not self._next_is("AND", "OR", ")"):
+            nodes.append(self._operand())
         if len(nodes) == 1:
             return nodes[0]
         firm = [node for node in nodes if not _is_soft(node)]
@@ -323,27 +278,29 @@ class _Reader:
             firm.append(Any((*soft, *firm)))  # words next to a phrase rank, they do not exclude
         return firm[0] if len(firm) == 1 else All(tuple(firm))
 
-    def _one(self) -> Node:
-        if self._place >= len(self._tokens) or self._next_is("AND", "OR", ")"):
+    def _operand(self) -> Node:
+        if self._position >= len(self._tokens) or self._next_is("AND", "OR", ")"):
             raise _BrokenSyntaxError
-        phrase, bracket, word = self._tokens[self._place]
-        self._place += 1
+        phrase, bracket, word = self._tokens[self._position]
+        self._position += 1
         if bracket is not None:
             return self._inside_brackets()
         if phrase is not None:
-            return _phrase(phrase)
+            if not WORD.search(phrase):
+                raise _BrokenSyntaxError
+            return Term(" ".join(phrase.split()), Kind.PHRASE)
         if word == "NOT":
-            return Not(self._one())
-        return _operand(word or "")
+            return Not(self._operand())
+        return _read_word(word or "")
 
     def _inside_brackets(self) -> Node:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise _BrokenSyntaxError
-        node = self._either()
+        node = self._disjunction()
         if not self._next_is(")"):
             raise _BrokenSyntaxError
-        self._place += 1
+        self._position += 1
         self._depth -= 1
         return node
 
@@ -352,18 +309,12 @@ def _is_soft(node: Node) -> bool:
     return isinstance(node, Any) or (isinstance(node, Term) and node.kind is not Kind.PHRASE)
 
 
-def _phrase(text: str) -> Node:
-    if not WORD.search(text):
-        raise _BrokenSyntaxError
-    return Term(" ".join(text.split()), Kind.PHRASE)
-
-
-def _operand(word: str) -> Node:
+def _read_word(word: str) -> Node:
     """Return the condition of one bare word, which may hold several terms (a path, a run of Chinese)."""
     if _PREFIX.fullmatch(word):
         return Term(WORD.findall(word)[-1].lower(), Kind.PREFIX)
-    if word.isascii() and word.isalpha() and word.islower() and word not in STOP_WORDS and word not in _BEGINNINGS:
-        return Term(ASKED_FORMS.get(word) or word)  # what `_plain` returns for most words, in a fraction of its time
+    if word.isascii() and word.isalpha() and word.islower() and word not in STOP_WORDS and word not in BEGINNINGS:
+        return Term(ASKED_FORMS.get(word) or word)  # a shortcut: `_plain` returns the same, slowly
     terms = _plain(word, frozenset())
     if not terms:
         raise _BrokenSyntaxError
@@ -385,14 +336,14 @@ def find_required_words(node: Node) -> frozenset[str]:
             return frozenset()
 
 
-def _positive(node: Node, date_words: frozenset[str]) -> list[Term]:
-    """Return the terms of a condition that count for a message; a phrase ranks by its words."""
+def _list_positive(node: Node, date_words: frozenset[str]) -> list[Term]:
+    """Return the terms of a condition that raise the score of a message; a phrase ranks by its words."""
     match node:
         case Term(text, Kind.PHRASE):
             return [*_plain(text, date_words, may_ask=False), node]
         case Term():
             return [node]
         case All(nodes) | Any(nodes):
-            return [term for child in nodes for term in _positive(child, date_words)]
+            return [term for child in nodes for term in _list_positive(child, date_words)]
         case Not():
             return []

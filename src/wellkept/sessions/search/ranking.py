@@ -6,9 +6,24 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+ANSWERS = 1.0 / 3.0
+"""What a message gains that follows another person's question, as a share of `asks`."""
+ALIKE = 5.0
+"""How many times that gain is added where that question asks for the same as the query, in full."""
+_WHOLE = 0.999
+"""Share that counts as the whole, to allow for rounding."""
+_MOST_UNKNOWN = 2.0
+"""Unknown words relative to known ones beyond which more of them tell nothing new."""
+FEW_TERMS = 2
+"""Terms up to which the stop words of a question count."""
+_as_scored = tuple.__new__  # in a third of the time of its own constructor
+
 
 class Weights(Struct, frozen=True):
-    """How much each part of a score counts; one set for all kinds of conversations (see docs/search.md)."""
+    """How much each part of a score counts; one set for all kinds of conversations (see docs/search.md).
+
+    The values were fitted together on the benchmarks (`benchmarks/crossval.py`): changing one moves the best of others.
+    """
 
     saturation: float = 2.0
     """BM25's k1: term frequency saturation, here of the message length alone."""
@@ -23,7 +38,7 @@ class Weights(Struct, frozen=True):
     coverage: float = 0.5
     """Gain for the share of the question that a message contains, by idf without `rarity`."""
     whole: float = 0.7
-    """Further gain of a message that contains all of it: the person remembers these words."""
+    """Further gain of a message that contains all of the question: people search with words that they remember."""
     closeness: float = 0.6
     """Gain of terms that are as close together as in the question."""
     wording: float = 1.0
@@ -31,9 +46,9 @@ class Weights(Struct, frozen=True):
     small: float = 0.3
     """Weight of a stop word that a message contains too, for questions with hardly any other words."""
     related: float = 1.0
-    """Gain of a message that says the question in other words, as a share of the question's weight."""
+    """Gain of a message with words related to those of the question, as a share of the question's weight."""
     related_near: float = 0.25
-    """Share of what its more related neighbour says that a message gains, for questions."""
+    """For questions: share of its more related neighbour's gain that a message gets as well."""
     asks: float = 0.3
     """Loss of a message that is a question, among people, as a share of the question's weight; a third is what the
     message after a question gains."""
@@ -52,7 +67,7 @@ class Weights(Struct, frozen=True):
     session_length: float = 0.9
     """How fully that count is normalised by the number of messages in the session."""
     falloff_terms: float = 100.0
-    """Length from which on the gains from neighbours and session decrease."""
+    """In longer messages, the gains from neighbours and session decrease."""
     date: float = 1.0
     """Gain of a message sent on a date that the question names, as a share of the question's weight."""
     semantic: float = 2.0
@@ -68,15 +83,15 @@ class Weights(Struct, frozen=True):
     semantic_session: float = 1.5
     """Gain of a session from its similarity, in shares of the question's weight."""
     semantic_said: float = 0.45
-    """Similarity above the floor from which on a message counts as a paraphrase of the question."""
+    """From this similarity above the floor on, a message counts as a paraphrase of the question."""
     runner_up: float = 0.5
     """Share of the second best message in the score of its session, and of what makes one of its messages likely."""
     session_total: float = 0.6
-    """Share of the session's own sum in its score, while all of it is as short as one message may be."""
+    """Share of the session's sum in its score, as long as the whole session is as short as one message may be."""
     tool: float = 0.5
     """Factor of the score of a tool's output."""
     echo: float = 0.2
-    """Factor of the score of an answer to the question itself that has none of its words."""
+    """Factor of the score of an answer that has no word of the question and follows the question itself."""
     cron: float = 0.6
     """Factor of the score of a scheduled conversation."""
     headless: float = 0.9
@@ -90,16 +105,6 @@ class Weights(Struct, frozen=True):
 
 
 WEIGHTS = Weights()
-ANSWERS = 1.0 / 3.0
-"""What a message gains that follows another person's question, as a share of `asks`."""
-ALIKE = 5.0
-"""How many times that gain is added where that question asks for the same as the query, in full."""
-_WHOLE = 0.999
-"""Share that counts as the whole, to allow for rounding."""
-_MOST_UNKNOWN = 2.0
-"""Unknown words relative to known ones beyond which more of them tell nothing new."""
-FEW_TERMS = 2
-"""Terms up to which the stop words of a question count."""
 
 
 class RankedTerm(Struct, frozen=True):
@@ -165,16 +170,13 @@ class Scored(NamedTuple):
 
     line: Line
     session_id: str
-    said: float
+    words: float
     """The part from the words of the question in the message and its neighbours."""
     likely: float
     """The part from related words, the turn and the speaker."""
     score: float
     time: float = 0.0
     """The part of the score from the date."""
-
-
-_as_scored = tuple.__new__  # in a third of the time of its own constructor
 
 
 def idf(documents: int, holding: int) -> float:
@@ -189,9 +191,9 @@ def term_weights(
     idfs = [idf(documents, min(holding, documents)) for _, _, holding, _ in terms]
     top = max((value for value, (_, _, holding, _) in zip(idfs, terms, strict=True) if holding), default=0.0)
     ranked = []
-    for (text, given, holding, speaking), value in zip(terms, idfs, strict=True):
-        known = holding > 0 or speaking > 0
-        plain = given * value * (weights.name if speaking else 1.0) if known else 0.0
+    for (text, query_weight, holding, speaking), value in zip(terms, idfs, strict=True):
+        is_known = holding > 0 or speaking > 0
+        plain = query_weight * value * (weights.name if speaking else 1.0) if is_known else 0.0
         rarity = (value / top if top > 0 and holding else 1.0) ** weights.rarity
         ranked.append(RankedTerm(text, plain * rarity, is_name=speaking > 0, idf=plain))
     return ranked
@@ -229,11 +231,11 @@ class Ranking:
 
     def sum(self, mask: int) -> float:
         """Return the weight of the terms in `mask`."""
-        known = self._sums.get(mask)
-        if known is None:
-            known = sum(term.weight for bit, term in enumerate(self.terms) if mask >> bit & 1)
-            self._sums[mask] = known
-        return known
+        weight = self._sums.get(mask)
+        if weight is None:
+            weight = sum(term.weight for bit, term in enumerate(self.terms) if mask >> bit & 1)
+            self._sums[mask] = weight
+        return weight
 
     def holds_all(self, mask: int) -> bool:
         """Return whether a message with the terms in `mask` contains every word of the question."""
@@ -269,16 +271,16 @@ class Ranking:
     def neighbours(self, mask: int, before: int, after: int, *, around: int) -> float:
         """Return the gain from the terms of neighbours, each term once, less where the message contains it too."""
         key = (mask, before, after, around)
-        known = self._gains.get(key)
-        if known is None:
+        gain = self._gains.get(key)
+        if gain is None:
             use = self.weights
             later = after & ~before
             far = around & ~before & ~after
-            known = 0.0
-            for share, held in ((use.previous, before), (use.next, later), (use.near, far)):
-                known += share * (self.sum(held) - use.doubled * self.sum(held & mask))
-            self._gains[key] = known
-        return known
+            gain = 0.0
+            for share, terms in ((use.previous, before), (use.next, later), (use.near, far)):
+                gain += share * (self.sum(terms) - use.doubled * self.sum(terms & mask))
+            self._gains[key] = gain
+        return gain
 
     def falloff(self, length: int) -> float:
         """Return the share of neighbour and session gains that a message of this length keeps."""
@@ -329,17 +331,17 @@ class Ranking:
         meaning_gain = use.semantic_around * self.total * session.similarity
         speaker_gain, related_gain, falls_from = use.speaker * self.total, use.related * self.total, use.falloff_terms
         date_gain = use.date * self.total
-        found, name = list[Scored](), session.session_id
+        scored, name = list[Scored](), session.session_id
         for line in session.lines:
             mask, length = line.mask, line.length
             falloff = 1.0 if length <= falls_from else falls_from / length
-            said = self.base(mask, length) if mask else 0.0
+            words = self.base(mask, length) if mask else 0.0
             if line.before or line.after or line.around:
-                said += falloff * self.neighbours(mask, line.before, line.after, around=line.around)
-            if said + line.similarity <= 0.0:
+                words += falloff * self.neighbours(mask, line.before, line.after, around=line.around)
+            if words + line.similarity <= 0.0:
                 continue
             if line.gap or line.wording or line.small:
-                said += use.closeness * line.gap + self.wording(line)
+                words += use.closeness * line.gap + self.wording(line)
             likely = related_gain * line.related if line.related else 0.0
             if line.asks or line.answers:
                 likely += self.turn(line)
@@ -348,50 +350,49 @@ class Ranking:
             time = date_gain * line.date
             rest = falloff * session_gain + meaning_gain + (use.semantic * self.total * line.similarity + time)
             factor = line.factor
-            score = (said + likely + rest) * factor
-            found.append(_as_scored(Scored, (line, name, said * factor, likely * factor, score, time * factor)))
-        return found
+            score = (words + likely + rest) * factor
+            scored.append(_as_scored(Scored, (line, name, words * factor, likely * factor, score, time * factor)))
+        return scored
 
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:
         """Return the score of a session and its best message, from the scores of its lines.
 
-        Words count for the two best messages. What makes a message likely counts once and less: all lines of a
-        conversation have related words, and a person who is asked for speaks in all of them.
+        The words of the two best messages count. Related words, turns and speakers count once and with less weight,
+        because they raise every line of a conversation: its lines share related words, and a person named in the
+        question speaks in all of them.
         """
         use = self.weights
-        best, said = scored[0], [item.said for item in scored]
+        best, words = scored[0], [item.words for item in scored]
         if len(scored) > 1:
             # a message with every word of the question wins over a shorter neighbour, however long it is
             whole = [item for item in scored if item.line.mask and self.holds_all(item.line.mask)]
             best = max(whole or scored, key=lambda item: (item.score, item.line.message_id))
-            said.sort(reverse=True)
-        score = said[0] + use.runner_up * (said[1] if len(said) > 1 else 0.0)
+            words.sort(reverse=True)
+        score = words[0] + use.runner_up * (words[1] if len(words) > 1 else 0.0)
         score += use.runner_up * max(0.0, *[item.likely for item in scored])
-        score += use.session_total * self._as_one(session) * self.session_sum(session) * best.line.factor
+        # a session of a few short lines is like a single text, which counts as a whole; a long conversation is not
+        likeness = sqrt(min(1.0, use.falloff_terms / (session.size * self.mean_length)))
+        score += use.session_total * likeness * self.session_sum(session) * best.line.factor
         score += use.semantic_session * self.total * session.similarity * best.line.factor
         score += max([item.time for item in scored])
         return score, best
-
-    def _as_one(self, session: SessionLines) -> float:
-        """Return how much a session is like a single text: a few short lines are, a long conversation is not."""
-        return sqrt(min(1.0, self.weights.falloff_terms / (session.size * self.mean_length)))
 
 
 def abstains(best: Mapping[str, float], mask: int, ranking: Ranking, *, is_asked: bool) -> bool:
     """Return whether the best message, with the terms in `mask`, contains too little of the query.
 
-    What is too little for a question depends on the store: words that nobody ever said are asked about something else.
+    How much a question needs depends on the store: words that occur in no message suggest that the topic never came up.
     """
     use = ranking.weights
     if not is_asked or best.get("meaning", 0.0) > 0.0:
-        return said_share(best, ranking) < use.abstain
+        return word_share(best, ranking) < use.abstain
     return ranking.share(mask) < use.abstain_asked + use.abstain_unknown * ranking.unknown
 
 
-def said_share(best: Mapping[str, float], ranking: Ranking) -> float:
-    """Return the share of the question's weight that a message reaches by its own words and its neighbours'."""
-    said = sum(best.get(part, 0.0) for part in ("words", "neighbours", "closeness", "wording"))
+def word_share(best: Mapping[str, float], ranking: Ranking) -> float:
+    """Return the share of the question's weight that a message and its neighbours reach by their words."""
+    reached = sum(best.get(part, 0.0) for part in ("words", "neighbours", "closeness", "wording"))
     meaning = best.get("meaning", 0.0)
     if meaning >= ranking.weights.semantic * ranking.weights.semantic_said * ranking.total:
-        said += meaning
-    return said / ranking.asked
+        reached += meaning
+    return reached / ranking.asked

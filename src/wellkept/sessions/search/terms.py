@@ -1,8 +1,7 @@
-"""The terms of a question as posting lists: looked up, found in other forms and spellings, corrected, counted.
+"""The terms of a question as posting lists: looked up in all their forms and spellings, corrected and counted.
 
-The index knows English stems. Which other words of the store are forms of one that is asked for ("Häuser" of "Haus")
-is decided when it is looked up, by the stemmer of the language. So the index needs no language, and messages that were
-stored earlier are found as well.
+The index holds English stems. Forms of a word in other languages ("Häuser" of "Haus") are found when the word is looked
+up, with the stemmer of that language. So the index needs to know no language, and a new language finds old messages.
 """
 
 import re
@@ -10,9 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cache, reduce
+from functools import reduce
 from operator import or_
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -26,21 +25,55 @@ from wellkept.languages.language import (
     list_pairs,
     stop_words_by_language,
 )
+from wellkept.languages.stems import STEMMERS, load_stemmer
 from wellkept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, clean, find_words, list_related
 from wellkept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from wellkept.sessions.search.query import Kind, Query, Term
 from wellkept.sessions.search.ranking import Scored
 
 SUBSTRING_LIMIT = 160
-"""Messages that are read for a word which occurs only inside of other words."""
+"""How many messages are read for a word that occurs only inside of other words."""
 MISSPELT_WEIGHT = 0.6
 _LEAST_INSIDE = 5
-"""Letters from which on a word is looked for anywhere inside of others; "era" is in "several" by chance."""
+"""Shorter words are looked for only at the edges of others: "era" is in "several" by chance."""
 _SAME_START = 3
-"""Letters that a misspelt word must share with the right one; they narrow the vocabulary that is compared."""
+"""How many first letters a misspelt word must share with the right one; this narrows the vocabulary to compare."""
 _LEAST_TRANSCRIBED = 5
-"""Letters from which on "ue" is tried as "u"; in shorter words it is rarely an umlaut."""
+"""In shorter words "ue" is not tried as "u", because it is rarely an umlaut there."""
 _LEAST_HYPHENATED, _MOST_HYPHENATED = 4, 24
+_ENGLISH_SHARE: Final = 0.05
+"""From this share of messages with "the" on, keywords may be English: about one message in eight is, then."""
+_LEAST_STEM: Final = 3
+_MOST_ENDING: Final = 6
+"""How many letters a form may be longer than its stem."""
+_CHANGED: Final = 1
+"""How many letters at the end of a stem its forms may change ("cheval", "chevaux")."""
+_MOST_FORMS: Final = 12
+_CUT_ENDINGS: Final = ("", "e", "s", "es", "ing")
+"""Endings that the English stemmer of the index may have cut off a word of another language."""
+_ARTICLES: Final = {"ar": ("ال",)}
+"""Articles that are written together with their noun."""
+PREFIX_LIMIT = 40_000
+"""The posting list of a prefix is cut to this many of the newest messages."""
+SPEAKER_WEIGHT = 0.5
+_SHORT_PREFIX = 3
+_MANY_DOCUMENTS = 20_000
+"""In larger stores, joining the lists of all words with a short prefix takes too long."""
+_PAGE = 500
+_ENOUGH = 1_500
+"""After this many messages with a common prefix no older texts are read: candidates are chosen from them."""
+_MOST_CHARACTERS = 750_000
+"""Text that is read for a common prefix: about 20 ms."""
+_SHORT_LISTS = 500
+"""Up to this many messages with forms of one word, their lists are read to count the messages."""
+_COMMON_SHARE = 0.04
+"""If a smaller share of the newest messages has the prefix, its posting list is as fast to read as the texts."""
+_LEAST_SHARE = 0.01
+"""From this share of messages with marker words of a language on, the store is in that language too."""
+_FEW_MESSAGES = 100
+"""In stores up to this size, the texts tell the languages: so few messages need not contain a marker word."""
+_READ_CHARACTERS = 400
+_MOST_LANGUAGES = 3
 
 
 class Spelling(NamedTuple):
@@ -57,17 +90,21 @@ class Spelling(NamedTuple):
 def find_spelling(
     postings: Postings, word: str, stem: str, *, may_be_part: bool, is_date: bool = False
 ) -> Spelling | None:
-    """Look for a word that no message contains in other spellings, as a part of words, and as a typing error."""
-    known = _find_first_known(postings, _list_spellings(word))
-    if known is not None or WHOLE in word or is_date:
-        return known
+    """Look for a word that no message contains: in other spellings, as a part of words, and as a typing error."""
+    spelling = _find_first_held(postings, _list_spellings(word))
+    if spelling is not None or WHOLE in word or is_date:
+        return spelling
     inside = _find_containing(postings, word, may_be_part=may_be_part)
     if inside:
         return Spelling(word, len(inside), ids=inside)
-    return _find_first_known(postings, _list_hyphenations(word)) or _correct(postings, stem)
+    if word.isalpha() and _LEAST_HYPHENATED <= len(word) <= _MOST_HYPHENATED:
+        hyphenated = (f"{word[:cut]}{WHOLE}{word[cut:]}" for cut in range(1, len(word) - 1))
+        spelling = _find_first_held(postings, hyphenated)
+    return spelling or _correct(postings, stem)
 
 
-def _find_first_known(postings: Postings, spellings: Iterator[str]) -> Spelling | None:
+def _find_first_held(postings: Postings, spellings: Iterator[str]) -> Spelling | None:
+    """Return the first of the spellings that some message contains."""
     counted = ((other, postings.frequency(other)) for other in spellings)
     return next((Spelling(other, count) for other, count in counted if count), None)
 
@@ -75,17 +112,17 @@ def _find_first_known(postings: Postings, spellings: Iterator[str]) -> Spelling 
 def _find_containing(postings: Postings, text: str, *, may_be_part: bool) -> list[int]:
     """Return the newest messages whose text contains `text` inside of a word, case ignored.
 
-    A short one must begin or end the word: "boot" is in "Hausboot", but not in "reboots". Only what is typed alone may
-    be any part of a word, because nothing else is looked for.
+    A short text must begin or end the word: "boot" is in "Hausboot", but not in "reboots". Only the single word of a
+    query may be anywhere in a word, because the search looks for nothing else then.
     """
     folded = text.lower()
     ids = postings.newest_containing(folded, SUBSTRING_LIMIT)
     texts = postings.texts(ids)
-    found = [number for number in ids if folded in texts.get(number, "").lower()]
-    if found and not may_be_part and len(folded) < _LEAST_INSIDE and folded.isascii() and folded.isalpha():
+    hits = [message_id for message_id in ids if folded in texts.get(message_id, "").lower()]
+    if hits and not may_be_part and len(folded) < _LEAST_INSIDE and folded.isascii() and folded.isalpha():
         at_edge = re.compile(rf"(?<![^\W_]){folded}|{folded}(?![^\W_])")
-        found = [number for number in found if at_edge.search(texts[number].lower())]
-    return sorted(found)
+        hits = [message_id for message_id in hits if at_edge.search(texts[message_id].lower())]
+    return sorted(hits)
 
 
 def _list_spellings(word: str) -> Iterator[str]:
@@ -104,17 +141,11 @@ def _list_spellings(word: str) -> Iterator[str]:
             yield from (plain.replace(written, other) for written, other in spellings if written in plain)
 
 
-def _list_hyphenations(word: str) -> Iterator[str]:
-    """Yield the word with a hyphen at every place."""
-    if word.isalpha() and _LEAST_HYPHENATED <= len(word) <= _MOST_HYPHENATED:
-        yield from (f"{word[:cut]}{WHOLE}{word[cut:]}" for cut in range(1, len(word) - 1))
-
-
 def _correct(postings: Postings, stem: str) -> Spelling | None:
     """Return the token that `stem` is most likely a misspelling of.
 
-    A known word is spelled as it should be: "store" is no "story", only another form of it may be meant ("decision"
-    and "decide").
+    A word of the dictionary is not corrected to another word ("store", "story"), only to another form of itself
+    ("decision", "decide").
     """
     if len(stem) < 5 or not (stem.isascii() and stem.isalpha()):
         return None
@@ -125,7 +156,7 @@ def _correct(postings: Postings, stem: str) -> Spelling | None:
     ]
     forms = list_related(stem) if close else None
     if forms is not None:
-        close = [one for one in close if one[2] in forms]
+        close = [candidate for candidate in close if candidate[2] in forms]
     if not close:
         return None
     _, count, word = min(close)
@@ -147,28 +178,6 @@ def edit_distance(left: str, right: str) -> int:
     return row[-1]
 
 
-STEMMERS: Final = {
-    "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "eo": "esperanto",
-    "es": "spanish", "et": "estonian", "eu": "basque", "fa": "persian", "fi": "finnish", "fr": "french", "ga": "irish",
-    "hi": "hindi", "hu": "hungarian", "hy": "armenian", "id": "indonesian", "it": "italian", "lt": "lithuanian",
-    "ne": "nepali", "nl": "dutch", "no": "norwegian", "pl": "polish", "pt": "portuguese", "ro": "romanian",
-    "sr": "serbian", "st": "sesotho", "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
-}  # fmt: skip
-"""Snowball's name of each language; Russian stems are in the index already (`analysis.base`)."""
-_ENGLISH_SHARE: Final = 0.05
-"""Messages with "the", as a share of all, from which on keywords may be English: about one message in eight is."""
-_LEAST_STEM: Final = 3
-_MOST_ENDING: Final = 6
-"""Letters by which a form may be longer than its stem."""
-_CHANGED: Final = 1
-"""Letters at the end of a stem that its forms may write in another way ("cheval", "chevaux")."""
-_MOST_FORMS: Final = 12
-_CUT_ENDINGS: Final = ("", "e", "s", "es", "ing")
-"""What the English stemmer cuts off words of other languages: a token of the index may have ended with it."""
-_ARTICLES: Final = {"ar": ("ال",)}
-"""Articles that are written together with their noun."""
-
-
 def join_forms(forms: Iterable[str]) -> AnyOf:
     """Return the lookup of messages with any of the forms of a word."""
     return AnyOf(tuple(map(Word, sorted(forms))))
@@ -187,39 +196,31 @@ def _is_word(text: str) -> bool:
     return WORD.fullmatch(text) is not None and not any(map(str.isdigit, text))
 
 
-@cache
-def _load_stemmer(language: str) -> Any:
-    import Stemmer  # most searches are in English and need none
-
-    return Stemmer.Stemmer(STEMMERS[language], 0)  # its cache takes longer than the few words of a search
-
-
 def list_forms(
     postings: Postings, word: str, languages: Sequence[str], *, may_be_english: bool = False
 ) -> dict[str, int]:
-    """Return the words of the store with the stem of this one, written as the index cuts them, if any is another.
+    """Return the words of the store with the stem of this one, as the index cuts them; empty if it is the only one.
 
-    Where the word may be English, two words that English knows apart are none of one: "corner" and "corn".
+    Where the word may be English, two words that English keeps apart are not joined: "corner" and "corn".
     """
     if not _is_word(word):
         return {}
-    found: dict[str, tuple[str, int]] = {}
+    forms: dict[str, tuple[str, int]] = {}
     for language in languages:
         for token, (form, frequency) in _list_stem(postings, word, language).items():
-            found.setdefault(token, (form, frequency))
+            forms.setdefault(token, (form, frequency))
     own = postings.stem(word)
-    if may_be_english and list_related(own) is not None and _has_english(postings):
-        found = {token: form for token, form in found.items() if token == own or list_related(token) is None}
-    if not found.keys() - {own}:
+    if (
+        may_be_english
+        and list_related(own) is not None
+        and postings.frequency("the") >= _ENGLISH_SHARE * postings.documents
+    ):
+        forms = {token: form for token, form in forms.items() if token == own or list_related(token) is None}
+    if not forms.keys() - {own}:
         return {}
-    others = sorted((token for token in found if token != own), key=lambda token: found[token][1], reverse=True)
-    kept = [*(token for token in (own,) if token in found), *others[:_MOST_FORMS]]
-    return dict(found[token] for token in kept)
-
-
-def _has_english(postings: Postings) -> bool:
-    """Return whether a part of the messages is in English."""
-    return postings.frequency("the") >= _ENGLISH_SHARE * postings.documents
+    others = sorted((token for token in forms if token != own), key=lambda token: forms[token][1], reverse=True)
+    listed = [*(token for token in (own,) if token in forms), *others[:_MOST_FORMS]]
+    return dict(forms[token] for token in listed)
 
 
 def _list_stem(postings: Postings, word: str, language: str) -> dict[str, tuple[str, int]]:
@@ -231,24 +232,24 @@ def _list_stem(postings: Postings, word: str, language: str) -> dict[str, tuple[
     if size < _LEAST_STEM:
         return {}
     longest = max(map(len, wanted)) + _MOST_ENDING
-    near = {
+    nearby = {
         token: count
         for start in stems.list_starts(own, wanted)
         for token, count in postings.vocabulary(start)
         if len(token) <= longest and (token.isalpha() or (not token.isascii() and _is_word(token)))
     }
-    found = {own: (word, near[own])} if own in near else {}
-    for token, form in stems.select([token for token in near if token != own], wanted, postings).items():
+    forms = {own: (word, nearby[own])} if own in nearby else {}
+    for token, form in stems.select([token for token in nearby if token != own], wanted, postings).items():
         if size > _LEAST_STEM or stems.may_join_short(word, form, token, wanted):
-            found[token] = form, near[token]
-    return found
+            forms[token] = form, nearby[token]
+    return forms
 
 
 class _Stems:
     """The stemmer of one language, for words of questions and for tokens of the index."""
 
     def __init__(self, language: str) -> None:
-        self._cut_all = _load_stemmer(language).stemWords
+        self._cut_all = load_stemmer(language).stemWords
         # plurals that a stemmer does not join with their singulars, without accents: "luces", "luz"; "ações", "ação"
         self._plurals = list_pairs(language, "plurals")
         self._articles = _ARTICLES.get(language, ())
@@ -259,7 +260,7 @@ class _Stems:
         return {stem, strip_accents(stem)} if not stem.isascii() else {stem}
 
     def list_starts(self, own: str, wanted: set[str]) -> set[str]:
-        """Return what forms of a word with these stems begin with; `own` is its token, with the accents that it keeps.
+        """Return the beginnings of all forms of a word with these stems; `own` is its token, which keeps its accents.
 
         A stem may begin otherwise than its word ("baca" of "membaca").
         """
@@ -268,9 +269,9 @@ class _Stems:
         return starts | {own[:size]} | {article + start for article in self._articles for start in starts}
 
     def may_join_short(self, word: str, form: str, token: str, wanted: set[str]) -> bool:
-        """Return whether a short stem joins two words: one of them must be the stem, and no English word follows it.
+        """Return whether a short stem joins two words: one of them must be the stem, and the other no English word.
 
-        "Tag" is joined with "Tage", Spanish "casa" not with "caso", and "Rat" not with the English "rate".
+        "Tag" is joined with "Tage", but Spanish "casa" not with "caso", and "Rat" not with the English "rate".
         """
         if self._join_plural(word) == self._join_plural(form):
             return True
@@ -279,47 +280,24 @@ class _Stems:
 
     def select(self, tokens: Sequence[str], wanted: set[str], analyzer: Analyzer) -> dict[str, str]:
         """Return those of the tokens that were cut off a word with one of the stems, each with such a word."""
-        written = [token + ending for ending in _CUT_ENDINGS for token in tokens]
-        stems = self._cut_all([self._join_plural(word) for word in written] if self._plurals else written)
+        words = [token + ending for ending in _CUT_ENDINGS for token in tokens]
+        stems = self._cut_all([self._join_plural(word) for word in words] if self._plurals else words)
         if not "".join(stems).isascii():
             stems = list(map(strip_accents, stems))
-        found: dict[str, str] = {}
-        for place in [place for place, stem in enumerate(stems) if stem in wanted]:
-            token = tokens[place % len(tokens)]
-            if token not in found and analyzer.stem(written[place]) == token:
-                found[token] = written[place]
-        return found
+        forms: dict[str, str] = {}
+        for index in [index for index, stem in enumerate(stems) if stem in wanted]:
+            token = tokens[index % len(tokens)]
+            if token not in forms and analyzer.stem(words[index]) == token:
+                forms[token] = words[index]
+        return forms
 
     def _join_plural(self, word: str) -> str:
-        """Return the singular of a word that has one of these plurals, and any other word as it is."""
+        """Return the singular of a word with one of these plural endings, and any other word as it is."""
         plain = strip_accents(word) if self._plurals else word
         for ending, singular in self._plurals:
             if plain.endswith((ending, singular)):
                 return plain.removesuffix(singular).removesuffix(ending) + singular
         return word
-
-
-PREFIX_LIMIT = 40_000
-"""Length at which the posting list of a prefix is cut to the newest."""
-SPEAKER_WEIGHT = 0.5
-_SHORT_PREFIX = 3
-_MANY_DOCUMENTS = 20_000
-"""Messages from which on the list of a short prefix takes too long to join."""
-_PAGE = 500
-_ENOUGH = 1_500
-"""Messages with a common prefix after which no older texts are read: candidates are chosen from this many."""
-_MOST_CHARACTERS = 750_000
-"""Text that is read for a common prefix: about 20 ms."""
-_SHORT_LISTS = 500
-"""Messages with forms of one word up to which their lists are read to count them."""
-_COMMON_SHARE = 0.04
-"""Share of the newest messages below which the posting list is as fast to read as the texts."""
-_LEAST_SHARE = 0.01
-"""Messages with marker words of a language, as a share of all, from which on the store is in that language too."""
-_FEW_MESSAGES = 100
-"""Messages up to which their texts tell the languages: so few need not contain a marker word."""
-_READ_CHARACTERS = 400
-_MOST_LANGUAGES = 3
 
 
 class PostingList(Struct):
@@ -346,9 +324,9 @@ class PostingList(Struct):
     @property
     def members(self) -> frozenset[int]:
         """The messages that contain the term, as far as they were read."""
-        known = self.ids or self.partial or ()
-        if self._members is None or len(self._members) != len(known):
-            self._members = frozenset(known)
+        ids = self.ids or self.partial or ()
+        if self._members is None or len(self._members) != len(ids):
+            self._members = frozenset(ids)
         return self._members
 
     @property
@@ -366,10 +344,10 @@ class PostingList(Struct):
 
     def between(self, postings: Postings, first: int, last: int) -> Sequence[int]:
         """Return the messages from `first` to `last` that contain the term."""
-        known = self.ids if self.ids is not None else self.partial
-        if known is None:
+        ids = self.ids if self.ids is not None else self.partial
+        if ids is None:
             return postings.ids_between(self.lookup, first, last)
-        return known[bisect_left(known, first) : bisect_right(known, last)]
+        return ids[bisect_left(ids, first) : bisect_right(ids, last)]
 
 
 class WordForms:
@@ -379,16 +357,16 @@ class WordForms:
         self.postings = postings
         self.languages = languages
         self._may_be_english = may_be_english
-        self._known: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
+        self._cache: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
 
     @classmethod
     def choose(cls, postings: Postings, query: Query, question: str) -> "WordForms":
         """Return the forms for one question; none for a phrase or a prefix alone, which is looked for as it is."""
         if isinstance(query.condition, Term):
             return cls(postings)
-        # the operators of an explicit query are no English words
-        said = question if query.condition is None else " ".join([term.text for term in query.terms])
-        words = find_words(said)
+        # without its operators, which are no English words
+        text = question if query.condition is None else " ".join([term.text for term in query.terms])
+        words = find_words(text)
         asked = [language for language in find_languages(words) if language in STEMMERS]
         if len(asked) > 1:
             asked = [language for language in asked if language in postings.languages] or asked
@@ -405,12 +383,12 @@ class WordForms:
         if not languages:
             return {}
         key = (word, tuple(languages))
-        if key not in self._known:
-            self._known[key] = list_forms(self.postings, word, languages, may_be_english=self._may_be_english)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = list_forms(self.postings, word, languages, may_be_english=self._may_be_english)
+        return self._cache[key]
 
     def key(self, word: str) -> str:
-        """Return what words have in common that are forms of one: the first token of them, or else their own."""
+        """Return the same key for all words that are forms of one: the first token of its forms, or else its own."""
         forms = self.find(word) if self.languages else ()
         return min(map(self.postings.stem, forms), default=self.postings.stem(word))
 
@@ -418,7 +396,7 @@ class WordForms:
 def _choose_languages(postings: Postings, english: AbstractSet[str]) -> Sequence[str]:
     """Return the languages of the store in which words may be asked for, given the English stop words beside them.
 
-    None for a question in English: one with an English stop word that the languages of the store lack.
+    None for a question in English: it has an English stop word that no language of the store shares.
     """
     if not english:
         return postings.languages[:_MOST_LANGUAGES]
@@ -431,9 +409,9 @@ def _choose_languages(postings: Postings, english: AbstractSet[str]) -> Sequence
 def recognise_languages(
     postings: Postings, count_each: Callable[[Sequence[str]], Mapping[str, int]]
 ) -> tuple[str, ...]:
-    """Return the languages other than English in which a part of a store is written, the commonest first.
+    """Return the languages other than English in which part of a store is written, the most common first.
 
-    `count_each` returns how many messages contain each of some words; those of none may be left out.
+    `count_each` returns how many messages contain each of some words; words that none contains may be left out.
     """
     hits, least = Counter[str](), 1.0
     if postings.documents <= _FEW_MESSAGES:
@@ -452,19 +430,24 @@ def look_up_terms(postings: Postings, query: Query, forms: WordForms, *, is_aske
 
     Phrases rank by their words, which are terms too.
     """
-    found: dict[Lookup, PostingList] = {}
+    lists: dict[Lookup, PostingList] = {}
     postings.expect([marked for term in query.terms for marked in (term.text, SPEAKER + term.text)])
     for term in _list_distinct(forms, query):
-        listed = _look_up(postings, term, forms, may_be_part=not is_asked and len(query.terms) == 1)
-        if listed is None:
+        if term.kind is Kind.PHRASE:
             continue
-        known = found.get(listed.lookup)
-        if known is None or known.weight < listed.weight:
-            found[listed.lookup] = listed
-    terms = [term for term in found.values() if term.frequency or term.speaker_frequency]
+        if term.kind is Kind.PREFIX:
+            listed: PostingList | None = _look_up_prefix(postings, term)
+        else:
+            listed = _look_up_word(postings, term, forms, may_be_part=not is_asked and len(query.terms) == 1)
+        if listed is not None and (listed.lookup not in lists or lists[listed.lookup].weight < listed.weight):
+            lists[listed.lookup] = listed
+    terms = [term for term in lists.values() if term.frequency or term.speaker_frequency]
     if terms and all(term.speaker_frequency for term in terms):
         # the question consists of names: messages by these people count too, less than messages about them
-        terms += [_spoken_by(postings, term) for term in terms]
+        for name in list(terms):
+            marked = SPEAKER + name.text
+            weight = name.weight * SPEAKER_WEIGHT
+            terms.append(PostingList(marked, Word(marked), weight, postings.frequency(marked)))
     return [term for term in terms if term.frequency or term.speaker_frequency]
 
 
@@ -475,8 +458,8 @@ def _list_distinct(forms: WordForms, query: Query) -> Iterable[Term]:
     heaviest: dict[tuple[str, Kind], Term] = {}
     for term in query.terms:
         key = (forms.key(term.text), term.kind)
-        known = heaviest.get(key)
-        if known is None or known.weight < term.weight:
+        best = heaviest.get(key)
+        if best is None or best.weight < term.weight:
             heaviest[key] = term
     return heaviest.values()
 
@@ -484,9 +467,9 @@ def _list_distinct(forms: WordForms, query: Query) -> Iterable[Term]:
 def unknown_weight(forms: WordForms, query: Query, terms: Sequence[PostingList]) -> float:
     """Return the weight of the question's words that no message contains."""
     words = _list_distinct(forms, query)
-    asked = sum(term.weight for term in words if term.kind is Kind.WORD and WHOLE not in term.text)
-    known = sum(term.weight for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER))
-    return max(0.0, asked - known)
+    asked_weight = sum(term.weight for term in words if term.kind is Kind.WORD and WHOLE not in term.text)
+    known_weight = sum(term.weight for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER))
+    return max(0.0, asked_weight - known_weight)
 
 
 def find_speakers(terms: Sequence[PostingList]) -> PostingList | None:
@@ -499,7 +482,7 @@ def find_speakers(terms: Sequence[PostingList]) -> PostingList | None:
 
 
 def list_shown(terms: Sequence[PostingList], asked: Sequence[Term], masks: Iterable[int]) -> Iterator[str]:
-    """Yield the words of the question, and corrected spellings only if a result, given by its mask, contains them.
+    """Yield the words of the question, and corrected spellings only if a result contains them, as its mask tells.
 
     A correction comes from the words of all messages, which other users may have written.
     """
@@ -532,35 +515,33 @@ def remove_names(query: str, terms: Sequence[PostingList]) -> str:
     return " ".join(rest.split()) if re.search(r"\w", rest) else query
 
 
-def mask_places(
+def mask_messages(
     postings: Postings, terms: Sequence[PostingList], ids: Sequence[int]
 ) -> tuple[dict[int, int], list[int]]:
-    """Return which terms the messages of a session contain, as bits by place, and how many contain each term."""
+    """Return which terms the messages of a session contain, as bits by index, and how many contain each term."""
     masks: dict[int, int] = {}
     counts = [0] * len(terms)
     first, last = ids[0], ids[-1]
     for bit, term in enumerate(terms):
         hits = term.between(postings, first, last)
-        places = [number - first for number in hits] if type(ids) is range else _find_places(ids, hits)
-        for index in places:
+        if type(ids) is range:
+            indices = [message_id - first for message_id in hits]
+        else:  # ids in between may be of another session
+            positions = ((bisect_left(ids, message_id), message_id) for message_id in hits)
+            indices = [index for index, message_id in positions if ids[index] == message_id]
+        for index in indices:
             masks[index] = masks.get(index, 0) | 1 << bit
-        counts[bit] = len(places)
+        counts[bit] = len(indices)
     return masks, counts
 
 
-def _find_places(ids: Sequence[int], hits: Iterable[int]) -> list[int]:
-    """Return where those of the hits are that belong to the session; ids in between may be of another."""
-    found = [(bisect_left(ids, number), number) for number in hits]
-    return [index for index, number in found if ids[index] == number]
-
-
 def match_terms(
-    postings: Postings, terms: Sequence[PostingList], weights: Sequence[float], asked: Sequence[Term], number: int
+    postings: Postings, terms: Sequence[PostingList], weights: Sequence[float], asked: Sequence[Term], message_id: int
 ) -> Iterator[TermMatch]:
     """Yield the words of the question, and corrected spellings that the message contains."""
     words = {term.text for term in asked}
     for term, weight in zip(terms, weights, strict=True):
-        is_held = bool(term.between(postings, number, number))
+        is_held = bool(term.between(postings, message_id, message_id))
         if is_held or term.text in words:
             yield TermMatch(term.text, weight, is_held)
 
@@ -571,18 +552,8 @@ def prefix_lookup(analyzer: Analyzer, text: str) -> Prefix:
     Tokens are stems: `deploy*` must find the token `deploi`, so only the start that text and stem share is used.
     """
     stem = analyzer.stem(text)
-    shared = next((place for place in range(min(len(stem), len(text))) if stem[place] != text[place]), len(stem))
+    shared = next((index for index in range(min(len(stem), len(text))) if stem[index] != text[index]), len(stem))
     return Prefix(text[:shared] or text)
-
-
-def _look_up(postings: Postings, term: Term, forms: WordForms, *, may_be_part: bool) -> PostingList | None:
-    match term.kind:
-        case Kind.PHRASE:
-            return None
-        case Kind.PREFIX:
-            return _look_up_prefix(postings, term)
-        case Kind.WORD:
-            return _look_up_word(postings, term, forms, may_be_part=may_be_part)
 
 
 def _look_up_prefix(postings: Postings, term: Term) -> PostingList:
@@ -605,11 +576,11 @@ def _look_up_word(postings: Postings, term: Term, forms: WordForms, *, may_be_pa
     )
     listed.speaker_frequency = postings.frequency(SPEAKER + term.text)
     if not listed.speaker_frequency and not term.names_date:
-        found = forms.find(term.text) if forms.languages else None
-        if not found and not listed.frequency:
-            found = forms.find(term.text, is_unknown=True)
-        if found:
-            return _join(postings, listed, found)
+        found_forms = forms.find(term.text) if forms.languages else None
+        if not found_forms and not listed.frequency:
+            found_forms = forms.find(term.text, is_unknown=True)
+        if found_forms:
+            return _join(postings, listed, found_forms)
     if listed.frequency or listed.speaker_frequency:
         return listed
     other = find_spelling(postings, term.text, stem, may_be_part=may_be_part, is_date=term.names_date)
@@ -631,35 +602,29 @@ def _join(postings: Postings, listed: PostingList, forms: Mapping[str, int]) -> 
     return listed
 
 
-def _spoken_by(postings: Postings, name: PostingList) -> PostingList:
-    marked = SPEAKER + name.text
-    frequency = postings.frequency(marked)
-    return PostingList(marked, Word(marked), name.weight * SPEAKER_WEIGHT, frequency)
-
-
 def newest_with_prefix(postings: Postings, prefix: str) -> list[int] | None:
-    """Return those of the newest messages in which a word starts with `prefix`, in order; None where few do.
+    """Return the newest messages in which a word starts with `prefix`, in ascending order; None where few do.
 
-    It reads texts. For a very common prefix that is faster than joining the lists of thousands of words.
+    It reads texts, which for a very common prefix is faster than joining the lists of thousands of words.
     """
-    matches = _prefix_test(prefix.lower())
-    found: list[int] = []
+    prefix = prefix.lower()
+    # the plain search for a space and the prefix settles most texts
+    spaced, anywhere = f" {prefix}", re.compile(rf"(?<![^\W_]){re.escape(prefix)}")
+    hits: list[int] = []
     below: int | None = None
     read = characters = 0
-    while len(found) < _ENOUGH and characters < _MOST_CHARACTERS:
-        page = postings.talk_before(below, _PAGE)
-        found += [number for number, text in page if matches(text.lower())]
+    while len(hits) < _ENOUGH and characters < _MOST_CHARACTERS:
+        page = [(message_id, text.lower()) for message_id, text in postings.talk_before(below, _PAGE)]
+        hits += [
+            message_id
+            for message_id, text in page
+            if prefix in text and (spaced in text or anywhere.search(text) is not None)
+        ]
         read += len(page)
         characters += sum([len(text) for _, text in page])
-        if len(found) < _COMMON_SHARE * read:
+        if len(hits) < _COMMON_SHARE * read:
             return None
         if len(page) < _PAGE:
             break
         below = page[-1][0]
-    return found[:_ENOUGH][::-1]
-
-
-def _prefix_test(prefix: str) -> Callable[[str], bool]:
-    """Return a test for lower-case texts; the plain search for a space and the prefix settles most of them."""
-    spaced, anywhere = f" {prefix}", re.compile(rf"(?<![^\W_]){re.escape(prefix)}")
-    return lambda text: prefix in text and (spaced in text or anywhere.search(text) is not None)
+    return hits[:_ENOUGH][::-1]

@@ -43,15 +43,12 @@ class Fts5Analyzer:
 
     @cached_property
     def stop_tokens(self) -> frozenset[str]:
-        """The tokens of the English stop words."""
         return frozenset(self.tokens(" ".join(STOP_WORDS)))
 
     def stem(self, word: str) -> str:
-        """Return the token of one word; empty when it has none."""
         return next(iter(self.tokens(word)), "")
 
     def tokens(self, text: str) -> Sequence[str]:
-        """Return the tokens of `text` in order."""
         if len(text) > _LONGEST_WORD:
             return self._cut(text)
         known = self._known.get(text)

@@ -239,6 +239,12 @@ class SqliteIndex:
         """Queue messages to be indexed again, in their new state, before the next search."""
         self._connection.executemany(SQL.again, [(number,) for number in message_ids])
 
+    def note_changes(self) -> None:
+        """Do nothing: the next search looks for queued messages."""
+
+    def note_session(self, *, is_removed: bool = False) -> None:
+        """Do nothing: users are read from the sessions."""
+
 
 find_index.register(Connection, SqliteIndex)
 

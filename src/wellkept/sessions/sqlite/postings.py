@@ -203,7 +203,6 @@ class SqlitePostings:
         return known.has_speakers
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:
-        """Return the tokens that start with `start`, each with its frequency."""
         known, totals = self._statistics.vocabulary, (self.documents, self.mean_length)
         if start not in known or known[start][0] != totals:
             rows: Rows = self._connection.execute(SQL.vocabulary, (start, start + "\U0010ffff")).fetchall()
@@ -215,7 +214,6 @@ class SqlitePostings:
 
     @property
     def languages(self) -> Sequence[str]:
-        """The languages other than English in which a part of the messages is written."""
         if self._statistics.languages is None:
             self._statistics.languages = recognise_languages(self, self._count_each)
         return self._statistics.languages
@@ -226,14 +224,12 @@ class SqlitePostings:
         return {tokens[token]: count for token, count in rows}
 
     def mean_session(self) -> float:
-        """Return the mean number of messages in a session."""
         if self._statistics.sessions == 0:
             (count,) = self._connection.execute(SQL.session_count).fetchone() or (0,)
             self._statistics.sessions = max(1, count if isinstance(count, int) else 0)
         return self.documents / self._statistics.sessions
 
     def ids(self, lookup: Lookup) -> list[int]:
-        """Return the matching messages in ascending order."""
         for read in (self._join_words, self._combine_short, self._read_long):
             known: list[int] | None = read(lookup)
             if known is not None:
@@ -245,7 +241,6 @@ class SqlitePostings:
         return _numbers(self._connection.execute(SQL.ids_between, (match_expression(lookup), first, last)).fetchall())
 
     def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
-        """Return the newest matching messages, older than `below` where given, in ascending order."""
         known = self._combine_short(lookup)
         if known is not None:
             return known[: None if below is None else bisect_left(known, below)][-limit:]
@@ -295,17 +290,14 @@ class SqliteCatalog:
         self.has_other_users = connection.execute(SQL.other_user, (user, user)).fetchone() is not None
 
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
-        """Return the messages that exist and were not taken back."""
         rows: Rows = self._connection.execute(SQL.heads, (str(sorted(ids)),)).fetchall()
         return {row[0]: _as_head(MessageHead, row[1:]) for row in rows}
 
     def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
-        """Return the user's sessions among these."""
         rows: Rows = self._connection.execute(SQL.sessions, (json.dumps(list(session_ids)), self._user)).fetchall()
         return {row[0]: _as_head(SessionHead, row[1:]) for row in rows}
 
     def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
-        """Return at most `limit` of the user's sessions that match."""
         bindings = {
             "user": self._user,
             "project": conditions.project,
@@ -317,11 +309,9 @@ class SqliteCatalog:
         return [str(name) for (name,) in self._connection.execute(SQL.filtered_sessions, bindings).fetchall()]
 
     def titled(self, title: str) -> list[str]:
-        """Return the user's sessions with this title; upper and lower case do not matter."""
         return [str(name) for (name,) in self._connection.execute(SQL.titled, {"user": self._user, "title": title})]
 
     def titles(self) -> Iterable[tuple[str, str]]:
-        """Yield id and title of every session of the user that has one, the newest first."""
         rows = self._connection.execute(SQL.titles, {"user": self._user})
         return ((str(name), str(title)) for name, title in rows)
 

@@ -14,10 +14,18 @@ from wellkept.core.errors import ForeignDatabase
 from wellkept.core.events import Progressed
 from wellkept.core.ids import SourceName
 from wellkept.core.ports import EventSink
-from wellkept.salvage.evidence import Evidence, Key, gather_evidence, insert_row, key_of
 from wellkept.salvage.pages import PageFile, Value
-from wellkept.salvage.rows import Row, Salvage
-from wellkept.salvage.shapes import Shape, describe_shapes
+from wellkept.salvage.rows import (
+    Evidence,
+    Key,
+    Row,
+    Salvage,
+    Shape,
+    describe_shapes,
+    gather_evidence,
+    insert_row,
+    key_of,
+)
 from wellkept.sessions.records import MessageRow, checksum, hash_blob, is_damaged, source_id
 from wellkept.sessions.reports import Salvaged
 from wellkept.sessions.rows import vectors

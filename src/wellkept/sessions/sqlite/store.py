@@ -228,7 +228,6 @@ class SessionFile:
     def writing(
         self, unit: UnitOfWork | None = None, *, with_checksums: bool = True
     ) -> AbstractContextManager[Connection]:
-        """Give the connection inside a transaction: the caller's unit, or a new one."""
         if unit is not None:
             return nullcontext(cast(Connection, unit))
         return self.database.writing(with_checksums=with_checksums)
@@ -303,12 +302,10 @@ class SqliteSessionStore(RowStore):
         return SqliteSessionStore(self.file, user=user, sink=sink or ignore, meaning=self.meaning)
 
     def lineage(self) -> Lineage:
-        """Return the links between sessions."""
         return message_rows.lineage(self.database.connection, user=self.user)
 
     @retry_after_rebuild
     def search(self, request: SearchRequest) -> Found:
-        """Return ranked sessions and messages; no query raises."""
         self.file.catch_up()
         with self.database.reading() as connection:
             from wellkept.sessions.sqlite import postings
@@ -319,14 +316,12 @@ class SqliteSessionStore(RowStore):
 
     @cached_property
     def upkeep(self) -> "SqliteUpkeep":
-        """Archive, trash, prune, statistics, check."""
         from wellkept.sessions.sqlite.upkeep import SqliteUpkeep
 
         return SqliteUpkeep(self)
 
     @cached_property
     def transfer(self) -> "RowTransfer":
-        """Export and import."""
         from wellkept.sessions.rows.transfer import RowTransfer
 
         return RowTransfer(self.file, user=self.user, sink=self.sink)

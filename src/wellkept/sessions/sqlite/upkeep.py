@@ -2,6 +2,7 @@
 
 from wellkept.core.messages import Session
 from wellkept.core.text import JSON
+from wellkept.sessions.records import session_from
 from wellkept.sessions.reports import Finding, Removed
 from wellkept.sessions.rows import removal, session_rows
 from wellkept.sessions.rows.database import Connection
@@ -26,7 +27,6 @@ class SqliteUpkeep(RowUpkeep):
         self._database: Database = store.database
 
     def activity(self, since: float) -> list[tuple[str, str, int, int]]:
-        """Return for each local day and source how many sessions and messages were last active on it."""
         with self._file.database.reading() as connection:
             found = connection.execute(SQL.activity, (self._user, since))
             return [(str(day), str(source), int(count), int(messages or 0)) for day, source, count, messages in found]
@@ -49,7 +49,8 @@ class SqliteUpkeep(RowUpkeep):
     def quarantine(self) -> list[Session]:
         """Return the sessions that a repair found without an owner."""
         with self._database.reading() as connection:
-            return session_rows.list_quarantine(connection)
+            rows = connection.execute(session_rows.SQL.quarantine, (session_rows.NOBODY,))
+            return [session_from(row) for row in rows]
 
     def reindex(self) -> int:
         """Rebuild the index while others read and write; return the number of messages."""

@@ -12,19 +12,8 @@ from wellkept.core.text import JSON
 from wellkept.skills.changes import Author, Changed
 from wellkept.skills.document import refuse_name
 from wellkept.skills.editor import SkillEditor
-from wellkept.skills.guard import (
-    Danger,
-    Level,
-    Policy,
-    Report,
-    Trust,
-    abilities,
-    inspect,
-    inspect_folder,
-    policy,
-)
-from wellkept.skills.hub.fetch import FetchLimits, fetch, read_index
-from wellkept.skills.hub.quarantine import Package, check_package, choose_skill, skills_below
+from wellkept.skills.guard import Danger, Level, Policy, Report, Trust, abilities, inspect, inspect_folder, policy
+from wellkept.skills.hub.fetch import FetchLimits, Package, check_package, choose_skill, fetch, read_index, skills_below
 from wellkept.skills.hub.sources import (
     HUB_FOLDER,
     Installed,
@@ -91,7 +80,7 @@ class AuditResult(Struct, frozen=True):
 
     @property
     def clean(self) -> bool:
-        """Tell whether every byte is as installed and the verdict is no worse."""
+        """Whether every byte is as installed and the verdict is no worse."""
         order = [str(danger) for danger in Danger]
         worse = order.index(self.verdict) > order.index(self.locked_verdict)
         return not (self.changed or self.missing or self.added or worse)
@@ -168,26 +157,23 @@ class Hub:
                 )
             place = folder or self._editor.home.joinpath(*filter(None, (category, name)))
             author = Author("hub", reason=f"from {prepared.source} at {prepared.revision[:80]}")
-            row = self._row(prepared, place)
+            row = Installed(
+                source=prepared.source,
+                revision=prepared.revision,
+                files=_hashes(prepared.package.files),
+                verdict=str(prepared.report.danger),
+                installed_at=iso(self._library.clock.now()),
+                place=place.relative_to(self._editor.home).as_posix(),
+                network=prepared.network,
+                skill=prepared.package.name,
+                rules=prepared.report.rules,
+            )
             self.lock.announce(name, row)
             changed = self._editor.place_files(
                 name, place, files=prepared.package.files, author=author, action="update" if installed else "install"
             )
             self.lock.put(name, row)
         return changed
-
-    def _row(self, prepared: Prepared, place: Path) -> Installed:
-        return Installed(
-            source=prepared.source,
-            revision=prepared.revision,
-            files=_hashes(prepared.package.files),
-            verdict=str(prepared.report.danger),
-            installed_at=iso(self._library.clock.now()),
-            place=place.relative_to(self._editor.home).as_posix(),
-            network=prepared.network,
-            skill=prepared.package.name,
-            rules=prepared.report.rules,
-        )
 
     def _refuse_dangerous(self, prepared: Prepared, *, force: bool) -> Refused | None:
         if not prepared.is_blocked(force=force):

@@ -76,7 +76,7 @@ class Fetched(Struct, frozen=True):
 
 
 def uses_network(source: Source) -> bool:
-    """Tell whether fetching uses the network."""
+    """Whether fetching uses the network."""
     match source:
         case Git(url):
             return not url.startswith("file://")
@@ -107,7 +107,12 @@ def _parse_remote(text: str, github: str) -> Source | None:
         if page is not None:
             return _github_source(host, page[1], page[2], path=page[4] or "", ref=page[3] or "")
     if text.startswith(("git+", "git@", "ssh://", "git://", "file://")) or re.search(r"\.git(#|@|$)", text):
-        return _parse_git(text)
+        found = _GIT.fullmatch(text)
+        if found is None or _has_traversal(found[2] or ""):
+            return None
+        # git:// and http:// to other machines can be modified in transit
+        plain = found[1].startswith("http") and not safe_url(found[1])
+        return None if plain else Git(found[1], found[2] or "", found[3] or "")
     if safe_url(text):
         return (
             Download(text) if re.search(r"\.(zip|tar\.gz|tgz)$", urlsplit(text).path) else WellKnown(text.rstrip("/"))
@@ -123,21 +128,12 @@ def _github_source(host: str, owner: str, name: str, *, path: str, ref: str) -> 
     return Git(url, path.strip("/"), ref, f"{url}/archive/{ref or 'HEAD'}.tar.gz")
 
 
-def _parse_git(text: str) -> Git | None:
-    found = _GIT.fullmatch(text)
-    if found is None or _has_traversal(found[2] or ""):
-        return None
-    # git:// and http:// to other machines can be modified in transit
-    plain = found[1].startswith("http") and not safe_url(found[1])
-    return None if plain else Git(found[1], found[2] or "", found[3] or "")
-
-
 def _has_traversal(path: str) -> bool:
     return any(part in {"..", "."} or part.startswith("-") for part in path.split("/"))
 
 
 def safe_url(url: str) -> bool:
-    """Tell whether an address is safe in transit: HTTPS, or plain HTTP to this machine."""
+    """Whether an address is safe in transit: HTTPS, or plain HTTP to this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -149,7 +145,7 @@ def safe_url(url: str) -> bool:
 
 
 def may_redirect(origin: str, url: str) -> bool:
-    """Tell whether `origin` may redirect or refer to `url`; another machine may not refer to this one."""
+    """Whether `origin` may redirect or refer to `url`; another machine may not refer to this one."""
     if not safe_url(url):
         return False
     host = urlsplit(url).hostname or ""
@@ -165,7 +161,7 @@ def _is_local(host: str) -> bool:
 
 
 def is_from(source: str, known: str) -> bool:
-    """Tell whether `source` is `known` or below it; `acme/skills-2` is not below `acme/skills`."""
+    """Whether `source` is `known` or below it; `acme/skills-2` is not below `acme/skills`."""
     return bool(known) and (
         source == known or (source.startswith(known) and (known[-1] in "/:" or source[len(known)] in "/#@"))
     )

@@ -3,20 +3,19 @@
     server = PostgresServer("postgresql://kept@db.example/kept", tenant="acme")
     database = server.for_user(UserId("anna"))       # a `core.ports.Database`
     with database.reading() as unit:                 # read only, one snapshot
-        rows = unit.execute("SELECT id FROM sessions WHERE user_id = ? AND source = ?", (database.key, "cli"))
+        rows = unit.execute("SELECT id FROM sessions WHERE tenant = :tenant AND user_id = :user")
     with database.writing() as unit:                 # commit at the end, roll back on an error
-        unit.execute("UPDATE sessions SET title = :title WHERE user_id = :user", {"title": "x", "user": database.key})
+        unit.execute("UPDATE notes SET value = ? WHERE tenant = :tenant AND user_id = :user AND key = ?", ("x", "y"))
         unit.changes()                               # rows that the last statement changed
     with server.for_tenant().writing() as unit:      # tables that belong to no user; sees no row of a user
         ...
     server.close()
 
-- Statements use the notation of SQLite: `?`, `?1`, `:name`. One that PostgreSQL needs in other words has the same name
-  in `FILE.postgres.sql` beside its `FILE.sql`, and its caller need not
-  know. Values are inserted by the driver's client-side binding, so that nothing is prepared (PgBouncer in transaction
-  mode) and a NULL needs no type. `= ANY(:names)` takes a list.
+- Statements use the notation of SQLite: `?`, `?1`, `:name` (`storage.connections.Statement`). Each names tenant and
+  user, whose values the unit binds. Values are inserted by the driver's client-side binding, so that nothing is
+  prepared (PgBouncer in transaction mode) and a NULL needs no type. `= ANY(:names)` takes a list.
 - The first statement of every transaction sets `kept.tenant`, `kept.user` and `search_path` for that transaction only;
-  row-level security reads the first two. `tenant` and `user_id` of a new row default to them.
+  row-level security, the second barrier between users, reads the first two.
 - `user_id` holds `database.key`, not the id: `make_key` shortens an id that no index could hold.
 - Texts may contain NUL: they are escaped on the way in and restored on the way out.
 - A block that is opened inside another one on the same thread, for the same user, joins it; a `writing` inside a
@@ -31,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -38,10 +38,10 @@ import psycopg
 
 from wellkept.core.errors import Busy, ConfigError, KeptError, StorageError
 from wellkept.core.ids import UserId
+from wellkept.core.text import is_encodable
 from wellkept.storage.leases import check_guard
 from wellkept.storage.postgres.errors import Place, explain_errors, is_lost, translate
-from wellkept.storage.postgres.statements import escape, make_key
-from wellkept.storage.postgres.unit import ClientCursor, Driver, Owner, Unit, prepare
+from wellkept.storage.postgres.unit import ESCAPE, ClientCursor, Driver, Owner, Unit, escape, prepare
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -56,6 +56,9 @@ PAUSE_SECONDS = 5.0
 """The longest pause between two statements of a write transaction: the server then ends it, so that a process that is
 stopped or cut off does not keep its locks. Others wait twice as long for a lock. `allow_pauses` of the index lifts
 the limit for transactions that compute between statements."""
+_MOST_KEY_BYTES = 256
+"""Of a user's or tenant's key: an index row of PostgreSQL holds at most 2,700 bytes."""
+_HASH_MARK = "~sha256:"
 _CONNECT_SECONDS = 5
 _LOOK_SECONDS = 0.2
 _REST_SECONDS = 10.0
@@ -321,6 +324,19 @@ def _write_begin(owner: Owner, *, writing: bool, wait_seconds: float) -> str:
     return f"BEGIN ISOLATION LEVEL {mode};\nSELECT {calls}"
 
 
+def make_key(identity: str) -> str:
+    """Return the text that represents a user in every key; two ids never share one.
+
+    An id that is too long or contains NUL is shortened and gets its hash; so does one that looks like a shortened id.
+    """
+    data = identity.encode("utf-8", "surrogatepass")
+    is_short = 0 < len(data) <= _MOST_KEY_BYTES and is_encodable(identity)
+    if is_short and "\0" not in identity and ESCAPE not in identity and _HASH_MARK not in identity:
+        return identity
+    begin = escape(data[:64].decode("utf-8", "ignore"))
+    return f"{begin}{_HASH_MARK}{sha256(data).hexdigest()}"
+
+
 class UserDatabase:
     """The database as one user sees it: a `core.ports.Database`; None is nobody, for tables of the whole tenant."""
 
@@ -329,7 +345,7 @@ class UserDatabase:
         self.user = user
         self.key = "" if user is None else make_key(user)
         """The user in every `user_id`."""
-        self._owner = Owner(make_key(server.tenant), self.key, user or "")
+        self._owner = Owner(make_key(server.tenant), self.key)
 
     @property
     def is_read_only(self) -> bool:
@@ -360,7 +376,7 @@ class UserDatabase:
         Under the guard of a lease (`storage/leases.py`) that was lost meanwhile it raises Busy instead.
         """
         with self.server.transaction(self._owner, writing=True) as unit:
-            if not unit.ran:
+            if not unit.has_begun:
                 check_guard(unit, self)
             yield unit
 

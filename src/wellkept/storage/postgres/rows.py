@@ -16,7 +16,7 @@ from wellkept.core.errors import StorageError
 from wellkept.core.ports import UnitOfWork
 from wellkept.storage.columns import OF_HOME, NamesIds, Part, TextColumn, new_values
 from wellkept.storage.postgres.database import SCHEMA, UserDatabase
-from wellkept.storage.postgres.statements import list_user_tables
+from wellkept.storage.postgres.schema import list_user_tables
 from wellkept.storage.texts import Texts
 
 Row: TypeAlias = tuple[Any, ...]
@@ -69,14 +69,12 @@ class FileTables:
         return [name for name in found if name != "user_id" or not self._is_by_user(table)]
 
     def read(self, table: str, columns: Sequence[str]) -> Iterable[Row]:
-        """Yield the rows of the user."""
         condition = self._conditions[table]
         bindings = {"user": self._user} if ":user" in condition else {}
         sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}"  # noqa: S608 - names come from the schema
         return self._unit.execute(f"{sql}{_order_by(_FILE_ORDER, table)}", bindings)
 
     def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        """Insert rows; one whose key exists stays as it is."""
         names, added = list(columns), tuple[str, ...]()
         if self._is_by_user(table) and "user_id" in self._all_columns(table):
             names, added = [*names, "user_id"], (self._user,)
@@ -86,7 +84,6 @@ class FileTables:
             self._unit.execute(sql, (*row, *added))
 
     def clear(self, table: str) -> None:
-        """Delete the rows of the user."""
         condition = self._conditions[table]
         bindings = {"user": self._user} if ":user" in condition else {}
         self._unit.execute(f"DELETE FROM {table} WHERE {condition}", bindings)  # noqa: S608 - as above
@@ -107,6 +104,7 @@ class ServerTables:
     def __init__(self, database: UserDatabase) -> None:
         self._database = database
         self._named = database.user is None
+        self._owner = "tenant = :tenant" if self._named else "tenant = :tenant AND user_id = :user"
         self._types: dict[str, dict[str, str]] = {}
 
     def columns(self, table: str) -> list[str]:
@@ -122,25 +120,28 @@ class ServerTables:
 
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         """Yield the rows of the user, a batch at a time."""
-        sql = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - as above
+        sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {self._owner}{_order_by(_SERVER_ORDER, table)}"  # noqa: S608 - as above
         with self._database.reading() as unit, unit.connection.cursor("rows") as cursor:
             cursor.itersize = BATCH
-            yield from cursor.execute(*unit.bind(f"{sql}{_order_by(_SERVER_ORDER, table)}"))
+            yield from cursor.execute(*unit.bind(sql))
 
     def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        """Insert rows; one whose key exists stays as it is."""
         # one statement with an array for each column: the driver and the server take longer to read a statement of many
         # values than to store them; COPY is not possible where row-level security is in force
-        names, types = ", ".join(columns), self._read_types(table)
-        arrays = ", ".join(f"%s::{types[name]}[]" for name in columns)
-        sql = f"INSERT INTO {table} ({names}) SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
+        types = self._read_types(table)
+        arrays = ", ".join(f"?::{types[name]}[]" for name in columns)
+        owner, values = ("tenant", ":tenant") if self._named else ("tenant, user_id", ":tenant, :user")
+        sql = (
+            f"INSERT INTO {table} ({owner}, {', '.join(columns)})"  # noqa: S608 - as above
+            f" SELECT {values}, {', '.join(f'new.{name}' for name in columns)}"
+            f" FROM unnest({arrays}) AS new ({', '.join(columns)}) ON CONFLICT DO NOTHING"
+        )
         with self._database.writing() as unit:
-            unit.connection.execute(sql.encode(), [list(values) for values in zip(*rows, strict=True)])
+            unit.execute(sql, [list(column) for column in zip(*rows, strict=True)])
 
     def clear(self, table: str) -> None:
-        """Delete the rows of the user."""
         with self._database.writing() as unit:
-            unit.execute(f"DELETE FROM {table}")  # noqa: S608 - as above
+            unit.execute(f"DELETE FROM {table} WHERE {self._owner}")  # noqa: S608 - as above
 
 
 class Copied(Struct, frozen=True):
@@ -206,9 +207,9 @@ def advance_sequences(database: UserDatabase, tables: Mapping[str, tuple[str, st
     with database.writing() as unit:
         for table, (column, sequence) in tables.items():
             unit.execute(
-                f"SELECT setval(?, greatest((SELECT max({column}) FROM {table} WHERE user_id = ?),"  # noqa: S608 - as above
+                f"SELECT setval(?, greatest((SELECT max({column}) FROM {table} WHERE tenant = :tenant AND user_id = :user),"  # noqa: S608, E501 - as above
                 " (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = ? AND sequencename = ?), 1))",
-                (f"{SCHEMA}.{sequence}", database.key, SCHEMA, sequence),
+                (f"{SCHEMA}.{sequence}", SCHEMA, sequence),
             )
 
 
@@ -224,9 +225,12 @@ def advance_message_ids(database: UserDatabase, highest: int, *, goes_on: bool) 
             " WHERE schemaname = ? AND sequencename = 'message_ranges')))",
             (f"{SCHEMA}.message_ranges", end, SCHEMA),
         )
-        unit.execute("DELETE FROM message_numbers")
+        unit.execute("DELETE FROM message_numbers WHERE tenant = :tenant AND user_id = :user")
         if goes_on:
-            unit.execute("INSERT INTO message_numbers (next_id, range_end) VALUES (?, ?)", (highest + 1, end))
+            unit.execute(
+                "INSERT INTO message_numbers (tenant, user_id, next_id, range_end) VALUES (:tenant, :user, ?, ?)",
+                (highest + 1, end),
+            )
 
 
 def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts, neutral_id: NamesIds) -> int:
@@ -235,48 +239,48 @@ def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts, n
     for column in columns:
         if column.part is Part.BY_STORE:
             continue
-        holder, user = _find_holder(database, column.table)
+        holder, owner = _find_holder(database, column)
         with holder.writing() as unit:
-            for value, place in _rows_holding(unit, column, texts, user):
+            for value, place in _rows_holding(unit, column, texts, owner, database.user):
+                where = f"WHERE {owner} AND ctid = :place::tid"
+                named = {"person": database.user, "place": place}
                 if column.part is Part.ROW:
-                    sql = f"DELETE FROM {column.table} WHERE {_whose(column)} AND ctid = ?::tid"  # noqa: S608 - as above
-                    unit.execute(sql, (user, place))
+                    unit.execute(f"DELETE FROM {column.table} {where}", named)  # noqa: S608 - as above
                 else:
                     (new,) = new_values(column, value.encode(), texts, neutral_id)
-                    sql = f"UPDATE {column.table} SET {column.column} = ? WHERE {_whose(column)} AND ctid = ?::tid"  # noqa: S608 - as above
-                    unit.execute(sql, (new, user, place))
+                    sql = f"UPDATE {column.table} SET {column.column} = :new {where}"  # noqa: S608 - as above
+                    unit.execute(sql, {**named, "new": new})
                 count += 1
     return count
 
 
 def count_holding(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -> int:
     """Return how many of the user's rows hold one of the texts."""
-    holders = {_find_holder(database, column.table) for column in columns}
+    holders = {_find_holder(database, column) for column in columns}
     count = 0
-    for holder, user in holders:
+    for holder, owner in holders:
         with holder.reading() as unit:
-            own = [column for column in columns if _find_holder(database, column.table) == (holder, user)]
-            count += sum(len(_rows_holding(unit, column, texts, user)) for column in own)
+            own = [column for column in columns if _find_holder(database, column) == (holder, owner)]
+            count += sum(len(_rows_holding(unit, column, texts, owner, database.user)) for column in own)
     return count
 
 
-def _whose(column: TextColumn) -> str:
-    return "?::text = 'owner'" if column.of_user == OF_HOME else "user_id = ?"
+def _find_holder(database: UserDatabase, column: TextColumn) -> tuple[UserDatabase, str]:
+    """Return whose transaction sees the user's rows of a table, and the condition for them.
 
-
-def _find_holder(database: UserDatabase, table: str) -> tuple[UserDatabase, str]:
-    """Return whose transaction sees the user's rows of a table, and the `user_id` that they have there.
-
-    A table of the whole tenant names a user by the id itself, which may be another text than the key.
+    A table of the whole tenant names a user by the id itself, which may be another text than the key, or no user.
     """
-    if table in list_user_tables():
-        return database, database.key
-    return database.server.for_tenant(), database.user or ""
+    if column.table in list_user_tables():
+        return database, "tenant = :tenant AND user_id = :user"
+    owner = ":person::text = 'owner'" if column.of_user == OF_HOME else "user_id = :person"
+    return database.server.for_tenant(), f"tenant = :tenant AND {owner}"
 
 
-def _rows_holding(unit: UnitOfWork, column: TextColumn, texts: Texts, user: str) -> list[tuple[str, str]]:
-    sql = f"SELECT {column.column}, ctid::text FROM {column.table} WHERE {_whose(column)}"  # noqa: S608 - as above
-    rows: Iterable[Row] = unit.execute(sql, (user,))
+def _rows_holding(
+    unit: UnitOfWork, column: TextColumn, texts: Texts, owner: str, person: str | None
+) -> list[tuple[str, str]]:
+    sql = f"SELECT {column.column}, ctid::text FROM {column.table} WHERE {owner}"  # noqa: S608 - as above
+    rows: Iterable[Row] = unit.execute(sql, {"person": person})
     return [(_text(value), str(place)) for value, place in rows if value and texts.are_in_bytes(_bytes(value))]
 
 

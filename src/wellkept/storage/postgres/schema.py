@@ -37,6 +37,23 @@ def list_migrations() -> dict[int, str]:
     return found
 
 
+@cache
+def list_user_tables() -> frozenset[str]:
+    """Return the tables whose rows belong to users, as the migrations protect them."""
+    return _list_protected("protect_user_table")
+
+
+@cache
+def list_tenant_tables() -> frozenset[str]:
+    """Return the tables whose rows belong to a tenant as a whole."""
+    return _list_protected("protect_tenant_table")
+
+
+def _list_protected(function: str) -> frozenset[str]:
+    calls = (call for text in list_migrations().values() for call in re.findall(rf"SELECT {function}\(([^;]+);", text))
+    return frozenset(name for call in calls for name in re.findall(r"'(\w+)'", call))
+
+
 def migrate(url: str) -> list[int]:
     """Create or update the tables as the owner of them; return the numbers of the migrations that ran.
 

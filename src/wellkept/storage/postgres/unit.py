@@ -1,21 +1,65 @@
-"""One open transaction on PostgreSQL: statements with their bindings, limited to the rows of one user."""
+"""One open transaction on PostgreSQL: statements in the notation of SQLite, with their bindings, for one user."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import count
 from typing import NamedTuple, TypeAlias
 
 import psycopg
 from psycopg.adapt import Buffer, Loader
 from psycopg.types.string import StrDumper
 
-from wellkept.storage.postgres.statements import ESCAPE, adapt, as_array, by_name, escape, unescape
+from wellkept.storage.connections import Statement
 
 Bindings: TypeAlias = Sequence[object] | Mapping[str, object]
 Driver: TypeAlias = psycopg.Connection[tuple[object, ...]]
 Begin: TypeAlias = "Callable[[Callable[[Driver], str] | None], tuple[Driver, psycopg.Cursor[tuple[object, ...]]]]"
 """Begins a transaction, in one round trip with the statement that the argument returns, if there is one."""
-SHORT_STATEMENTS: set[str] = set()
-"""Statements that take milliseconds at any size: the first of a transaction is sent together with its beginning."""
 _ROWS_AT_ONCE = 500
+_NOTATION = re.compile(r"'[^']*'|--[^\n]*|::|\?(?P<number>\d*)|:(?P<name>[a-z_]\w*)|%", re.IGNORECASE)
+_IN_ARRAY = re.compile(r'["\\]')
+ESCAPE = "\ufdd0"
+"""A noncharacter, which texts hardly ever contain; where one does, it is escaped as well."""
+
+
+@cache
+def to_driver(statement: str) -> bytes:
+    """Return a statement with the placeholders of the driver: `?`, `?1` and `:name` become `%(p1)s` and `%(name)s`.
+
+    What is a comment for SQLite (`/*! ... */`) becomes a part of it; strings, comments and casts stay as they are.
+    """
+    asked = count(1)
+
+    def replace(match: re.Match[str]) -> str:
+        if match["number"] is not None:
+            return f"%(p{match['number'] or next(asked)})s"
+        return match[0].replace("%", "%%") if match["name"] is None else f"%({match['name']})s"
+
+    return _NOTATION.sub(replace, statement.replace("/*! ", "").replace(" */", "")).encode()
+
+
+def escape(text: str) -> str:
+    """Return `text` without NUL, which PostgreSQL stores in no text."""
+    if "\0" not in text and ESCAPE not in text:
+        return text
+    return text.replace(ESCAPE, f"{ESCAPE}1").replace("\0", f"{ESCAPE}0")
+
+
+def unescape(text: str) -> str:
+    """Return what `escape` was given."""
+    return text.replace(f"{ESCAPE}0", "\0").replace(f"{ESCAPE}1", ESCAPE)
+
+
+def as_array(value: object) -> object:
+    """Return a list of numbers or texts as a literal, which the driver writes in a tenth of the time; others as is."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    if all(type(item) is int for item in value):
+        return "{" + ",".join(map(str, value)) + "}"
+    if all(type(item) is str for item in value):
+        return "{" + ",".join([_IN_ARRAY.sub(r"\\\g<0>", item).join('""') for item in value]) + "}"
+    return value
 
 
 class _Text(Loader):
@@ -50,8 +94,6 @@ class Owner(NamedTuple):
     tenant: str
     key: str
     """The user in every `user_id`; empty for tables that belong to no user."""
-    identity: str
-    """The user's id."""
 
 
 class Unit:
@@ -61,8 +103,6 @@ class Unit:
         self._begin = connection if callable(connection) else None
         self._connection = None if callable(connection) else connection
         self.is_writing = is_writing
-        self.ran: set[str] = set()
-        """The statements that were run in this transaction."""
         self.text_index: object | None = None
         """What `sessions/postgres` has to do before the commit."""
         self.on_commit: list[Callable[[], None]] = []
@@ -84,23 +124,20 @@ class Unit:
         """Whether anything was sent to the server."""
         return self._connection is not None
 
-    def bind(self, sql: str, bindings: Bindings = ()) -> tuple[bytes, Mapping[str, object]]:
-        """Return a statement and its bindings as the driver takes them, limited to the rows of this user."""
-        named, owner = {name: as_array(value) for name, value in by_name(bindings).items()}, self._owner
-        adapted = adapt(sql, filtered=owner is not None)
-        if owner is None:
-            return adapted.sql, named
-        own: dict[str, object] = {"kept_tenant": owner.tenant, "kept_user": owner.key}
-        for name in adapted.users if owner.identity != owner.key else ():
-            if named.get(name) == owner.identity:  # statements of both databases bind the id
-                own[name] = owner.key
-        return adapted.sql, {**named, **own}
+    def bind(self, sql: str, bindings: Bindings = ()) -> tuple[bytes, dict[str, object]]:
+        """Return a statement and its bindings as the driver takes them, with `:tenant` and `:user` of this unit."""
+        if not isinstance(bindings, Mapping):
+            bindings = {f"p{place}": value for place, value in enumerate(bindings, start=1)}
+        named = {name: as_array(value) for name, value in bindings.items()}
+        if self._owner is not None:
+            named.update(tenant=self._owner.tenant, user=self._owner.key)
+        return to_driver(sql.for_server if isinstance(sql, Statement) else sql), named
 
     def execute(self, sql: str, bindings: Bindings = ()) -> psycopg.Cursor[tuple[object, ...]]:
         """Run one statement and return its cursor, which has all rows."""
         self.flush()
-        self.ran.add(sql)
-        if self._connection is None and self._begin is not None and sql in SHORT_STATEMENTS:
+        is_short = isinstance(sql, Statement) and sql.for_server.is_short
+        if self._connection is None and self._begin is not None and is_short:
             self._connection, cursor = self._begin(lambda driver: _write(driver, [self.bind(sql, bindings)]))
         else:
             cursor = self.connection.execute(*self.bind(sql, bindings))
@@ -109,7 +146,6 @@ class Unit:
 
     def executemany(self, sql: str, rows: Sequence[Bindings]) -> None:
         """Queue one statement per row; they run before the next statement, or in one round trip with the commit."""
-        self.ran.update([sql] if rows else ())
         self._waiting += [(sql, row) for row in rows]
 
     def flush(self) -> None:
@@ -143,7 +179,6 @@ class Unit:
             return cursor.execute(sql.encode(), bindings, binary=True).fetchall()
 
     def changes(self) -> int:
-        """Return how many rows the last statement changed."""
         return max(self._changes, 0)
 
     @property

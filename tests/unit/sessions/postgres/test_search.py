@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wellkept.core.errors import NotFound, StorageError
-from wellkept.core.ids import OWNER, SessionId, UserId
+from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
 from wellkept.sessions.postgres import index
@@ -197,7 +197,7 @@ def test_a_writer_that_hangs_in_a_transaction_holds_no_other_up(store, monkeypat
 def test_a_range_of_ids_that_is_used_up_is_followed_by_another(store):
     ids = fill(store, ["one"])
     with store.rows.writing() as unit:
-        unit.execute("UPDATE message_numbers SET next_id = range_end - 2")
+        unit.execute("UPDATE message_numbers SET next_id = range_end - 2 WHERE tenant = :tenant AND user_id = :user")
     later = store.append(SESSION, [said("hello")] * 5)
 
     assert later[1] - ids[0] == 1_048_574
@@ -246,9 +246,12 @@ def test_forgetting_rewrites_the_segments_that_name_a_message(store, small_segme
 
     assert report.still_found == 0
     with store.rows.reading() as unit:
-        lists = [bytes(data) for (data,) in unit.execute("SELECT lists FROM postings")]
-        named = [number for one in index.read_stored(unit, OWNER) for number in one.draft.messages]
-        rest = unit.execute("SELECT * FROM gone_messages").fetchall()
+        lists = [
+            bytes(data)
+            for (data,) in unit.execute("SELECT lists FROM postings WHERE tenant = :tenant AND user_id = :user")
+        ]
+        named = [number for one in index.read_stored(unit) for number in one.draft.messages]
+        rest = unit.execute("SELECT * FROM gone_messages WHERE tenant = :tenant AND user_id = :user").fetchall()
     assert lists
     assert not any(b"okapi" in data or b"\x01oka" in data for data in lists)
     assert ids[9] not in named
@@ -270,8 +273,10 @@ def test_a_rebuilt_index_gives_the_same_answers(store, small_segments):
 def test_a_check_notices_a_changed_row_and_a_lost_index(store, postgres_server):
     ids = fill(store, ["one", "two", "three"])
     with store.rows.writing() as unit:
-        unit.execute("DELETE FROM fresh_words WHERE message_id = ?", (ids[0],))
-        unit.execute("UPDATE messages SET checksum = 7 WHERE id = ?", (ids[1],))
+        unit.execute("DELETE FROM fresh_words WHERE tenant = :tenant AND user_id = :user AND message_id = ?", (ids[0],))
+        unit.execute(
+            "UPDATE messages SET checksum = 7 WHERE tenant = :tenant AND user_id = :user AND id = ?", (ids[1],)
+        )
 
     findings = [finding.what for finding in store.upkeep.check()]
 
@@ -306,7 +311,7 @@ def test_writers_of_one_user_lose_nothing_while_segments_are_merged(store, small
         assert len(found(store, f"writer{number}")) == 31
     assert store.upkeep.check() == []
     with store.rows.reading() as unit:
-        assert sum(one.draft.documents for one in index.read_stored(unit, OWNER)) > 100
+        assert sum(one.draft.documents for one in index.read_stored(unit)) > 100
 
 
 def test_a_failed_transaction_leaves_the_index_as_it_was(store, small_segments):

@@ -5,9 +5,8 @@ import pytest
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
-from wellkept.sessions.search.discovery import find_conversations
-from wellkept.sessions.search.query import is_asking
-from wellkept.sessions.search.why import explain
+from wellkept.languages.questions import is_asking
+from wellkept.sessions.search.discovery import explain, find_conversations
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 DAY = 86_400.0

@@ -7,15 +7,14 @@ import pytest
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import Found, SearchRequest
-from wellkept.sessions.arguments import Asked, Asker
 from wellkept.sessions.search import candidates, conditions
 from wellkept.sessions.search.candidates import EXHAUSTIVE, choose_budget
 from wellkept.sessions.search.conditions import compile_condition
-from wellkept.sessions.search.discovery import answer
 from wellkept.sessions.search.postings import AllOf, Word
 from wellkept.sessions.search.query import asks, parse
 from wellkept.sessions.sqlite.postings import SqlitePostings, find
 from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.sessions.tool import Asked, Asker, discover
 
 NOW = 1_700_000_000.0
 
@@ -186,8 +185,8 @@ def test_the_tool_says_that_a_phrase_was_not_looked_for_everywhere(
     say(store, "a", ["green red blue", *(f"red and then green {number}" for number in range(1_100))])
     asker = Asker(frozenset())
 
-    value = answer(store, Asked(query='"green red"'), asker, budget=4_000).value
+    value = discover(store, Asked(query='"green red"'), asker, budget=4_000).value
 
     assert value["results"] == []
     assert "at least 601 older messages" in str(value["unchecked"])
-    assert "unchecked" not in answer(store, Asked(query="green"), asker, budget=4_000).value
+    assert "unchecked" not in discover(store, Asked(query="green"), asker, budget=4_000).value

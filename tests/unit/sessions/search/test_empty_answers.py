@@ -2,7 +2,7 @@
 
 import pytest
 
-from wellkept.sessions.search.empty_answers import tells_nothing
+from wellkept.sessions.search.answers import tells_nothing
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from wellkept.core.clock import FixedClock
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
-from wellkept.sessions.search.discovery import find_conversations
-from wellkept.sessions.search.why import explain
+from wellkept.sessions.search.discovery import explain, find_conversations
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.testing.session_store_contract import Summarised
 

@@ -11,8 +11,9 @@ from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import Found, SearchRequest
 from wellkept.languages.language import stop_words_by_language
+from wellkept.languages.stems import STEMMERS
 from wellkept.sessions.search.query import parse
-from wellkept.sessions.search.terms import STEMMERS, WordForms, find_written, list_forms, look_up_terms, unknown_weight
+from wellkept.sessions.search.terms import WordForms, find_written, list_forms, look_up_terms, unknown_weight
 from wellkept.sessions.sqlite.fts5 import Fts5Analyzer
 from wellkept.sessions.sqlite.postings import SqlitePostings, find
 from wellkept.sessions.sqlite.store import SqliteSessionStore

@@ -8,7 +8,7 @@ from contextlib import closing
 import apsw
 import pytest
 
-from wellkept.context.outcome import Compaction
+from wellkept.context.engine import Compaction
 from wellkept.core.clock import SystemClock
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import (

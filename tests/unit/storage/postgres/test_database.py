@@ -12,8 +12,8 @@ from wellkept.core.errors import Busy, ConfigError, KeptError, NewerDatabase, St
 from wellkept.core.ids import UserId
 from wellkept.storage.postgres import database as postgres
 from wellkept.storage.postgres import schema
-from wellkept.storage.postgres.database import PostgresServer, connect_as_owner, parse_url
-from wellkept.storage.postgres.statements import adapt, escape, make_key, unescape
+from wellkept.storage.postgres.database import PostgresServer, connect_as_owner, make_key, parse_url
+from wellkept.storage.postgres.unit import escape, unescape
 from wellkept.testing.postgres_server import EmbeddedServer
 
 ANNA, BEN = UserId("anna"), UserId("ben")
@@ -164,19 +164,6 @@ def test_many_rows_go_in_one_exchange_and_changes_are_counted(server):
 
 
 # statements
-
-
-@pytest.mark.parametrize(
-    ("statement", "expected"),
-    [
-        ("SELECT ? || ?", "SELECT %(p1)s || %(p2)s"),
-        ("SELECT ?2, ?1, ?2", "SELECT %(p2)s, %(p1)s, %(p2)s"),
-        ("SELECT :name::text, '?:x%' -- :y", "SELECT %(name)s::text, '?:x%%' -- :y"),
-        ("SELECT 10 % 3", "SELECT 10 %% 3"),
-    ],
-)
-def test_placeholders_are_those_of_sqlite(statement, expected):
-    assert adapt(statement).sql.decode() == expected
 
 
 @given(st.text(alphabet=st.characters() | st.sampled_from("\0\ufdd001")))

@@ -55,7 +55,7 @@ def test_a_lost_lease_allows_no_write(server):
     first.take()
     time.sleep(0.05)
     second.take()
-    put = "INSERT INTO state_meta (key, value) VALUES (?, 'x')"
+    put = "INSERT INTO state_meta (tenant, user_id, key, value) VALUES (:tenant, :user, ?, 'x')"
 
     with first.guard():
         with pytest.raises(Busy, match="taken over"), server.for_user(ANN).writing() as unit:
@@ -67,7 +67,9 @@ def test_a_lost_lease_allows_no_write(server):
 
     assert not first.take()
     with server.for_user(ANN).reading() as unit:
-        assert [key for (key,) in unit.execute("SELECT key FROM state_meta")] == ["held"]
+        assert [
+            key for (key,) in unit.execute("SELECT key FROM state_meta WHERE tenant = :tenant AND user_id = :user")
+        ] == ["held"]
 
 
 def open_agent(home, environ, answers, session_id=None):

@@ -1,6 +1,5 @@
 """Statements on their way to PostgreSQL, errors on their way back, rows that are copied; no server is needed here."""
 
-import re
 from types import SimpleNamespace
 
 import apsw
@@ -9,142 +8,68 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from wellkept.core.errors import Busy, ConfigError, NewerDatabase, StorageError, Unreadable, UsageError
+from wellkept.storage.connections import Statements
 from wellkept.storage.postgres import schema
-from wellkept.storage.postgres.database import parse_url
+from wellkept.storage.postgres.database import make_key, parse_url
 from wellkept.storage.postgres.errors import Place, is_lost, translate
 from wellkept.storage.postgres.rows import FileTables, _hash, copy_table
-from wellkept.storage.postgres.statements import adapt, by_name, make_key
-from wellkept.storage.postgres.unit import Owner, Unit
+from wellkept.storage.postgres.unit import Owner, Unit, to_driver
 
-MINE = "tenant = %(kept_tenant)s AND user_id = %(kept_user)s"
+PARAGRAPHS = """-- name: plain
+SELECT 1 FROM notes WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ?;
 
-
-def of_user(table):
-    """Return what is read in place of a table of users."""
-    return f"(SELECT * FROM {table} WHERE {MINE})"
-
-
-def limit(name):
-    """Return the condition on the rows that a statement changes."""
-    return f"{name}.tenant = %(kept_tenant)s AND {name}.user_id = %(kept_user)s"
-
-
-def read(sql):
-    """Return a statement as PostgreSQL takes it, with single spaces."""
-    return re.sub(r"\s+", " ", adapt(sql).sql.decode()).strip()
-
-
-MESSAGES, NOTES, SESSIONS = of_user("messages"), of_user("notes"), of_user("sessions")
+-- name: other, short
+SELECT value FROM json_each(?);
+"""
 
 
 @pytest.mark.parametrize(
-    ("sql", "expected"),
+    ("statement", "expected"),
     [
-        ("SELECT * FROM messages", f"SELECT * FROM {MESSAGES} AS messages"),
-        ("SELECT * FROM messages ORDER BY id", f"SELECT * FROM {MESSAGES} AS messages ORDER BY id"),
-        ("SELECT m.id FROM messages m", f"SELECT m.id FROM {MESSAGES} m"),
-        ("SELECT 1 FROM messages AS m JOIN sessions AS s ON true",
-         f"SELECT 1 FROM {MESSAGES} AS m JOIN {SESSIONS} AS s ON true"),
-        ("SELECT 1 FROM users AS u, messages AS m, notes WHERE f(1, notes)",
-         f"SELECT 1 FROM users AS u, {MESSAGES} AS m, {NOTES} AS notes WHERE f(1, notes)"),
-        ("SELECT 1 FROM f(1, notes) AS j, messages", f"SELECT 1 FROM f(1, notes) AS j, {MESSAGES} AS messages"),
-        ("SELECT 1 FROM -- all, notes\nmessages", f"SELECT 1 FROM -- all, notes {MESSAGES} AS messages"),
-        ("SELECT (SELECT 1 FROM messages), notes FROM users, notes",
-         f"SELECT (SELECT 1 FROM {MESSAGES} AS messages), notes FROM users, {NOTES} AS notes"),
-        ("SELECT 1 FROM users GROUP BY id, notes", "SELECT 1 FROM users GROUP BY id, notes"),
-        ("SELECT a IS NOT DISTINCT FROM messages FROM users", "SELECT a IS NOT DISTINCT FROM messages FROM users"),
-        ("SELECT 'FROM messages'", "SELECT 'FROM messages'"),
+        ("SELECT ? WHERE a = ?", "SELECT %(p1)s WHERE a = %(p2)s"),
+        ("SELECT ?2, ?1, ?1", "SELECT %(p2)s, %(p1)s, %(p1)s"),
+        ("SELECT :user, :a_b", "SELECT %(user)s, %(a_b)s"),
+        ("SELECT ?::text, ':a ? %', 1 % 2", "SELECT %(p1)s::text, ':a ? %%', 1 %% 2"),
+        ("SELECT 1 -- :a ? 5 %\n, ?", "SELECT 1 -- :a ? 5 %%\n, %(p1)s"),
+        ("SELECT 1 WHERE /*! tenant = :tenant AND */ a = ?", "SELECT 1 WHERE tenant = %(tenant)s AND a = %(p1)s"),
+        ("INSERT INTO a (/*! tenant, */ b) VALUES (/*! :tenant, */ ?)",
+         "INSERT INTO a (tenant, b) VALUES (%(tenant)s, %(p1)s)"),
     ],
 )  # fmt: skip
-def test_only_rows_of_the_user_are_read(sql, expected):
-    """Wherever a table of users is read: alone, joined, in a list, with or without another name."""
-    assert read(sql) == expected
+def test_only_the_notation_of_a_statement_changes(statement, expected):
+    """Placeholders and the parts that are a comment for SQLite; strings, comments and casts stay."""
+    assert to_driver(statement).decode() == expected
 
 
-@pytest.mark.parametrize(
-    ("sql", "expected"),
-    [
-        ("DELETE FROM messages", f"DELETE FROM messages WHERE {limit('messages')}"),
-        ("DELETE FROM messages WHERE a OR b", f"DELETE FROM messages WHERE {limit('messages')} AND ( a OR b )"),
-        ("DELETE FROM messages WHERE a RETURNING id",
-         f"DELETE FROM messages WHERE {limit('messages')} AND ( a ) RETURNING id"),
-        ("UPDATE messages SET a = 1 WHERE b;", f"UPDATE messages SET a = 1 WHERE {limit('messages')} AND ( b ) ;"),
-        ("UPDATE messages AS m SET a = 1 RETURNING 1", f"UPDATE messages AS m SET a = 1 WHERE {limit('m')} RETURNING 1"),
-        ("UPDATE messages m SET a = 1 WHERE b -- c\n",
-         f"UPDATE messages m SET a = 1 WHERE {limit('m')} AND ( b -- c )"),
-        ("WITH gone AS (DELETE FROM messages WHERE a) SELECT 1 FROM gone WHERE b",
-         f"WITH gone AS (DELETE FROM messages WHERE {limit('messages')} AND ( a ) ) SELECT 1 FROM gone WHERE b"),
-        ("WITH gone AS (UPDATE messages SET a = 1) SELECT 1",
-         f"WITH gone AS (UPDATE messages SET a = 1 WHERE {limit('messages')} ) SELECT 1"),
-        ("DELETE FROM messages WHERE id IN (SELECT id FROM notes WHERE a)",
-         f"DELETE FROM messages WHERE {limit('messages')} AND ( id IN (SELECT id FROM {NOTES} AS notes WHERE a) )"),
-        ("UPDATE messages SET a = (SELECT 1 FROM notes WHERE b)",
-         f"UPDATE messages SET a = (SELECT 1 FROM {NOTES} AS notes WHERE b) WHERE {limit('messages')}"),
-        ("DELETE FROM users WHERE a", "DELETE FROM users WHERE a"),
-        ("UPDATE users SET a = 1", "UPDATE users SET a = 1"),
-    ],
-)  # fmt: skip
-def test_only_rows_of_the_user_are_changed(sql, expected):
-    """The condition of the statement stays whole, whatever it is, and ends where the statement or its part ends."""
-    assert read(sql) == expected
+def test_a_statement_has_another_text_where_one_stands_beside_it(tmp_path, monkeypatch):
+    """In FILE.postgres.sql, by its name; the flag is that of the text that is sent."""
+    (tmp_path / "__init__.py").write_text("")
+    (tmp_path / "a.sql").write_text(PARAGRAPHS.replace(", short", ""))
+    monkeypatch.setattr("wellkept.storage.connections.resource_path", lambda _, *names: tmp_path.joinpath(*names))
+    monkeypatch.setattr(
+        "wellkept.storage.connections.resource_text", lambda _, *names: tmp_path.joinpath(*names).read_text()
+    )
+    alone = Statements("here", "a.sql")
+    assert (alone.plain.for_server, alone.other.for_server) == (alone.plain, alone.other)
+    (tmp_path / "a.postgres.sql").write_text("-- name: other, short\nSELECT json_array_elements_text(?);\n")
+    both = Statements("here", "a.sql")
+
+    assert both.other == "SELECT value FROM json_each(?)"
+    assert (both.other.for_server, both.other.for_server.is_short) == ("SELECT json_array_elements_text(?)", True)
+    assert (both.plain.for_server, both.plain.is_short, both.other.is_short) == (both.plain, False, False)
+    with pytest.raises(AttributeError, match="no statement 'missing'"):
+        _ = both.missing
 
 
-def test_a_statement_about_places_of_rows_names_the_user_itself():
-    """The place of a row is not seen through a subquery."""
-    sql = "DELETE FROM notes WHERE user_id = ? AND ctid = ?::tid"
+def test_tenant_and_user_are_those_of_the_transaction():
+    """Whatever the caller binds; a value without a name is the caller's."""
+    unit = Unit(None, is_writing=True, owner=Owner("acme", "key"))
 
-    assert read(sql) == "DELETE FROM notes WHERE user_id = %(p1)s AND ctid = %(p2)s::tid"
-
-
-@pytest.mark.parametrize(
-    ("sql", "key"),
-    [
-        ("INSERT INTO notes (a) VALUES (1) ON CONFLICT (a) DO NOTHING", "(tenant, user_id, a)"),
-        ("INSERT INTO notes (a) VALUES (1) ON CONFLICT (user_id, a) DO NOTHING", "(tenant, user_id, a)"),
-        ("INSERT INTO notes (a) VALUES (1) ON CONFLICT (tenant, a) DO NOTHING", "(tenant, a)"),
-        ("INSERT INTO moved_chats (a)\nVALUES (1) ON CONFLICT (a) DO NOTHING", "(tenant, a)"),
-        ("INSERT INTO platform_people (a) VALUES (1) ON CONFLICT (a) DO UPDATE SET a = 2", "(tenant, a)"),
-    ],
-)
-def test_every_unique_key_begins_with_the_tenant(sql, key):
-    """And with the user, except in tables of the whole home."""
-    assert f"ON CONFLICT {key} DO" in read(sql)
-
-
-@pytest.mark.parametrize(
-    ("sql", "users"),
-    [
-        ("SELECT 1 FROM notes WHERE user_id = ? AND a = ?", {"p1"}),
-        ("SELECT 1 FROM notes WHERE a = ? AND :who = user_id", {"who"}),
-        ("SELECT 1 FROM notes WHERE user_id < ? AND ? < a", {"p1"}),
-        ("SELECT 1 FROM notes WHERE user_id = a", set()),
-        ("INSERT INTO notes (a, user_id) VALUES (?, ?)", {"p2"}),
-        ("INSERT INTO notes (user_id, a) VALUES (?, ?)", {"p1"}),
-        ("INSERT INTO notes (user_id, a) VALUES (f(?, 1), ?)", set()),
-        ("INSERT INTO notes (a, user_id) VALUES (f(1, ?), :who)", {"who"}),
-        ("INSERT INTO notes AS n (user_id, a) SELECT ?, a FROM sessions WHERE b = ?", {"p1"}),
-        ("INSERT INTO notes (a, user_id) SELECT f(1, 2), ? WHERE b = ?", {"p1"}),
-        ("INSERT INTO notes (a) VALUES (?)", set()),
-        ("INSERT INTO notes SELECT ?", set()),
-        ("INSERT INTO notes (user_id, a) SELECT * FROM sessions", set()),
-        ("INSERT INTO notes (user_id)", set()),
-    ],
-)
-def test_values_that_are_users_are_found(sql, users):
-    """Compared with the column of the user, or stored in it; only they are replaced by the key of a long id."""
-    assert adapt(sql).users == users
-
-
-def test_the_id_of_a_user_is_bound_as_its_key():
-    """Only where it is a user, and only that of the transaction."""
-    unit = Unit(None, is_writing=True, owner=Owner("acme", "key", "id"))
-    sql = "SELECT 1 FROM notes WHERE user_id = ? AND a = ?"
-
-    bound = unit.bind(sql, ("id", "id"))[1]
-    assert bound == {"p1": "key", "p2": "id", "kept_tenant": "acme", "kept_user": "key"}
-    assert unit.bind(sql, ("other", "id"))[1]["p1"] == "other"
-    assert Unit(None, is_writing=True).bind("SELECT ? FROM notes", (1,)) == (b"SELECT %(p1)s FROM notes", {"p1": 1})
-    assert by_name({"a": 1}) == {"a": 1}
+    assert unit.bind("SELECT ?, :user", ("id",)) == (
+        b"SELECT %(p1)s, %(user)s", {"p1": "id", "tenant": "acme", "user": "key"}
+    )  # fmt: skip
+    assert unit.bind("SELECT :a", {"a": [1, 2], "user": "other"})[1] == {"a": "{1,2}", "tenant": "acme", "user": "key"}
+    assert Unit(None, is_writing=True).bind("SELECT ? FROM a", (1,)) == (b"SELECT %(p1)s FROM a", {"p1": 1})
 
 
 def test_only_an_id_that_no_index_could_hold_is_shortened():

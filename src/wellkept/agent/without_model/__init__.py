@@ -1,0 +1,1 @@
+"""The assistant without a model: it recognises what a message wants, and answers from stored text."""

@@ -1,0 +1,1 @@
+"""Facts: what a person states, and which of two statements about one thing holds."""

@@ -1,3 +1,0 @@
--- name: known
-SELECT key, message_id, mark FROM captured_messages
-WHERE key IN (SELECT decode(value, 'hex') FROM json_array_elements_text(?::json) AS value);

@@ -1,0 +1,1 @@
+"""What the pages say about a project, checked against its files and its git history, without a model."""

@@ -1,1 +1,0 @@
-"""The system prompt and its cache markers: pure functions."""
