@@ -271,23 +271,28 @@ def name_everything(app, word, project):
             {"user": OWNER, "model": word},
         )
         unit.execute(
-            "INSERT INTO imported_items (user_id, source, kind, name, part, mark, state, place, import_number)"
-            " VALUES (?, 'codex', 'skill', ?, 0, 'm', 'added', ?, 1)",
-            (OWNER, word, f"{word}:1"),
+            "INSERT INTO imported_items (/*! tenant, */ user_id, source, kind, name, part, mark, state, place, import_number)"
+            " VALUES (/*! :tenant, */ :user, 'codex', 'skill', :name, 0, 'm', 'added', :place, 1)",
+            {"user": OWNER, "name": word, "place": f"{word}:1"},
         )
     with app.database.writing() as unit:
         unit.execute(
-            "INSERT INTO platform_people (platform, person, user_id, name, paired) VALUES ('signal', ?, ?, 'Ann', 1)",
-            (word, OWNER),
+            "INSERT INTO platform_people (/*! tenant, */ platform, person, user_id, name, paired)"
+            " VALUES (/*! :tenant, */ 'signal', :who, :person, 'Ann', 1)",
+            {"who": word, "person": OWNER},
         )
         for person, name in (("1", f"{word} Smith"), (word, "Smith")):
             unit.execute(
-                "INSERT INTO pairing_codes (platform, person, name, code, created, told)"
-                " VALUES ('signal', ?, ?, 'ABCD', 1, 1)",
-                (person, name),
+                "INSERT INTO pairing_codes (/*! tenant, */ platform, person, name, code, created, told)"
+                " VALUES (/*! :tenant, */ 'signal', :who, :name, 'ABCD', 1, 1)",
+                {"who": person, "name": name},
             )
         for chat, origin in (("1", word), (word, "2")):
-            unit.execute("INSERT INTO moved_chats (platform, chat, origin) VALUES ('signal', ?, ?)", (chat, origin))
+            unit.execute(
+                "INSERT INTO moved_chats (/*! tenant, */ platform, chat, origin)"
+                " VALUES (/*! :tenant, */ 'signal', :chat, :origin)",
+                {"chat": chat, "origin": origin},
+            )
     (project / ".git").mkdir(parents=True)
     memory = app.owner.memory_in(str(project))
     memory.apply(Target.PROJECT, Add("builds with make"))
