@@ -291,6 +291,10 @@ class Forgetter:
             other += self._sessions.receipts.forget_all()  # including those without a session
             person = {"person": self._caller.user}
             other += _remove_rows(self._caller.app.database, person, "platform_messages", "platform_people")
+            if self._caller.is_owner:  # the people in it belong to no user yet
+                sql = "DELETE FROM pairing_codes /*! WHERE tenant = :tenant */ RETURNING 1"
+                with self._caller.app.database.writing() as unit:
+                    other += len(list(unit.execute(sql)))
         report = self._sessions.forgetting.carry_out(plan.sessions)
         self._memory.ledger.purge()
         if plan.source is not None:
