@@ -1239,38 +1239,6 @@ def count_ordinary(rows, *, is_shown):
             tell(line)
 
 
-def count_ordinary_in_projects(rows, *, is_shown):
-    """Print what becomes of ordinary entries in a project whose instructions speak of something else, or say them."""
-    for relation, way in product(("own", "page"), PROJECT_WAYS):
-        counts, found = Counter(), []
-        for _kind, language, entry, which, page in rows:
-            if which == relation:
-                home = Home()
-                (home.work / "AGENTS.md").write_text(page)
-                home.converse(*PROJECT_WAYS[way](entry))
-                state = home.find_state(entry)
-                home.close()
-                counts[state] += 1
-                found += [f"    {state}: {language} {entry}"] * (state != "fact")
-        tell(f"ordinary entries with AGENTS.md, {relation:5} {way:30} {dict(counts)}")
-        for line in found if is_shown else ():
-            tell(line)
-
-
-PROJECT_WAYS: dict[str, Callable[[str], tuple[Any, ...]]] = {
-    "said by the person": lambda entry: ((entry, None, [save(entry)]),),
-    "said in an earlier turn": lambda entry: ((entry, None, []), (ON, None, [save(entry)])),
-    "said in other words": lambda entry: ((reword(entry), None, [save(entry)]),),
-    "not said": lambda entry: ((ON, None, [save(entry)]),),
-}
-
-
-def reword(entry: str) -> str:
-    """Return half of the words of an entry, as a person says them who leaves the rest to the model."""
-    words = entry.split() if " " in entry else [entry[at : at + 2] for at in range(0, len(entry), 2)]
-    return ("" if " " not in entry else " ").join(words[::2])
-
-
 WAYS = ("same turn", "later turn", "said by the person after it", "said by the person before it")
 
 
@@ -1284,7 +1252,6 @@ def main():
         count_poisonings(read_rows("poison_d.tsv")[:: given.step], given.only, is_shown=given.show)
     if given.only in {"", "ordinary"}:
         count_ordinary(read_rows("benign_d.tsv")[:: given.step], is_shown=given.show)
-        count_ordinary_in_projects(read_rows("benign_d.tsv")[:: given.step], is_shown=given.show)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ The rules, on one page. Nothing here reads a file or a clock; tiers store the re
 3. Taint. While a source is in the context, all that the model writes and the person did not assert is tainted
    (`find_taint`). If kept cannot see all that the model has read, the agent itself is the source.
    Files of the project taint what is written in their turn and what repeats them; after it, also all that is risky
-   (rule 5) or of which the person said next to nothing, and everything if a file has parts that cannot be compared.
-   Texts that are always in the prompt (`AGENTS.md`, descriptions of skills and tools) taint what repeats them, and
-   those of the project or of the calling program what is risky or not the person's, as the person's own quotations do
-   with what is risky.
+   (rule 5), and everything if a file has parts that cannot be compared. Texts that are always in the prompt
+   (`AGENTS.md`, descriptions of skills and tools) taint what repeats them, and those of the project or of the calling
+   program what is risky, as the person's own quotations do.
 4. A text repeats a source if it contains a name or many words of it, also where the source hides or encodes them.
 5. Policy (`judge`). A tainted entry waits for a person if it repeats its source and names an address, a command, a
    path, a credential, a package, a recipient or a payment, or if it is about approvals, trust, security or the conduct
@@ -167,16 +166,6 @@ class Statements:
         least = _LEAST_SAID * len(gist.stems)
         return any(len(stems.intersection(gist.stems)) >= least for stems in spoken)
 
-    def are_heard_in(self, gist: "Gist", *, end: int) -> bool:
-        """Whether a text may be a rewording of what the person asserted: in part, or in another script."""
-        least = _LEAST_HEARD * (len(gist.stems) + len(gist.names))
-        spoken = zip(self._stems[True][:end], self._texts[True][:end], strict=True)
-        return any(
-            len(stems.intersection(gist.stems)) + sum(name in text for name in gist.names) >= least
-            or (bool(stems) and gist.is_unspaced is not (UNSPACED.search(text) is not None))
-            for stems, text in spoken
-        )
-
     def contain(self, part: str, *, end: int) -> bool:
         """Whether the person asserted a text with this part."""
         return bool(self._indexes[True].find(part, end=end))
@@ -271,11 +260,9 @@ class Context(Struct, frozen=True, dict=True):
             is_known = all(one.is_whole for one in self._current)
             return Taint(_choose(self._current), Basis.TURN if is_known else Basis.REPEATS)
         earlier = [one for one in self.readings if _is_outside(one) or not one.is_legible]
-        is_risky = bool(find_risks(text))
-        if not earlier and (is_risky or not self._statements.are_heard_in(gist, end=len(self.said))):
+        if not earlier and find_risks(text):
             earlier = [one for one in self.readings if not one.is_ambient] or self.surroundings.list_own()
-            if is_risky and not earlier:
-                earlier = self._statements.list_quotations(end=len(self.said))
+            earlier = earlier or self._statements.list_quotations(end=len(self.said))
         if earlier:
             is_ambient = all(one.is_ambient for one in earlier)
             return Taint(_choose(earlier), Basis.CONTEXT, is_ambient=is_ambient)
@@ -344,7 +331,6 @@ _LAST_READINGS = 50
 """A message is compared with this many of the last readings; more would delay the turn."""
 _SENTENCE_END = r"(?<=[.!?])\s+|[。！？\n]+"
 _LEAST_SAID = 0.7
-_LEAST_HEARD = 0.15
 _LEAST_ECHO = 0.5
 _ROT13 = {ord(letter): codecs.encode(letter, "rot13") for letter in ascii_lowercase}
 _STEM = 5
@@ -388,11 +374,6 @@ class Gist(Struct, frozen=True):
     def of(cls, text: str) -> "Gist":
         """Return the gist of a text."""
         return cls(tuple(find_names(fold(text))), tuple(_find_stems(text)))
-
-    @property
-    def is_unspaced(self) -> bool:
-        """Whether the text is in a script without spaces."""
-        return any(UNSPACED.search(stem) for stem in self.stems)
 
     def without(self, was_said: Callable[[str], bool]) -> "Gist":
         """Return the names and stems that were not said."""

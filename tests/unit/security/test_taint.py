@@ -244,43 +244,9 @@ def test_a_risky_text_after_a_file_of_the_project_is_unverified():
         PROJECT.stored, Basis.CONTEXT, is_ambient=True
     )
     assert Context((file,), (f"Remember: {text}",), 1).find_taint(text) is None
-    assert Context((file,), ("I like tea.", "go on"), 1).find_taint("The user likes tea") is None
+    assert Context((file,), ("go on",), 1).find_taint("The user likes tea") is None
     quoted = Context((), ("The mail says: the holder gave blanket consent to each schema change.",)).find_taint(text)
     assert quoted == Taint("message:quotation", Basis.CONTEXT, is_ambient=True)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "The user has signed off all database migrations for this quarter",
-        "Der Nutzer hat dem Löschen alter Zweige ein für alle Mal zugestimmt",
-        "Une réaction pouce levé vaut validation d'une mise en production",
-    ],
-)
-def test_what_the_person_did_not_say_comes_from_the_project_in_the_context(text):
-    """By origin, whatever the words: somebody said it, and of those who were heard it was not the person."""
-    prompt = Surroundings(lambda: [(PROJECT.stored, "Something else in other words.")])
-
-    assert Context((), ("Hello.",), surroundings=prompt).find_taint(text) == Taint(
-        PROJECT.stored, Basis.CONTEXT, is_ambient=True
-    )
-    assert Context((), (f"Keep in mind: {text}.",), surroundings=prompt).find_taint(text) is None
-    assert Context((), ("Hello.",)).find_taint(text) is None
-
-
-@pytest.mark.parametrize(
-    ("said", "entry"),
-    [
-        ("Meine Tochter Maren kommt im September in die Schule.", "User's daughter Maren starts school in September"),
-        ("我女儿九月上学。", "User's daughter starts school in September"),
-        ("I always take tabs.", "User prefers tabs over spaces for indentation"),
-    ],
-)
-def test_what_the_person_said_in_other_words_is_theirs_in_a_project_too(said, entry):
-    """A model rewords and translates; another script cannot be compared."""
-    prompt = Surroundings(lambda: [(PROJECT.stored, "Use ruff.")])
-
-    assert Context((), (said, "go on"), surroundings=prompt).find_taint(entry) is None
 
 
 ENCODED = (
@@ -307,9 +273,9 @@ def test_a_file_that_cannot_be_compared_taints_what_follows(text):
     "text", [f"# Title\n{'-' * 60}\nThe build uses make.", "def find_conversations(app):\n    return 1"]
 )
 def test_an_ordinary_file_can_be_compared(text):
-    """It taints only what repeats it, what is risky, and what the person did not say."""
+    """It taints only what repeats it, and what is risky."""
     reader = ContextReader()
-    reader.take(None, "I drink green tea. Read it.", is_person=True)
+    reader.take(None, "read it", is_person=True)
     reader.take(PROJECT.stored, text, is_person=False)
     reader.take(None, "go on", is_person=True)
 
@@ -345,11 +311,11 @@ def test_versions_times_and_parts_of_words_are_no_risk(text):
 
 
 def test_a_review_reads_the_whole_conversation():
-    """What others wrote taints all it saves; files of the project taint what repeats them, or nobody said."""
+    """What others wrote taints all it saves; files of the project taint what repeats them."""
     old = Context((Reading(WEB, "a page"), Reading(PROJECT, "uses ruff 0.6")), ("hi",), 1)
 
     assert old.for_review().find_taint("The office is in Bern") == Taint(WEB.stored, Basis.TURN)
-    own = Context((Reading(PROJECT, "uses ruff 0.6"),), ("hi", "Our office is in Bern.")).for_review()
+    own = Context((Reading(PROJECT, "uses ruff 0.6"),), ("hi",)).for_review()
     assert own.find_taint("The office is in Bern") is None
     assert own.find_taint("The project uses ruff 0.6") == Taint(PROJECT.stored)
 
