@@ -445,7 +445,7 @@ def test_a_variable_of_an_agent_does_not_loosen_a_setting(tmp_path):
 
 UNGUARDED = {
     "memory": (
-        "memory_char_limit user_char_limit project_pages project_char_limit read_action delta_notice "
+        "check_project memory_char_limit user_char_limit project_pages project_char_limit read_action delta_notice "
         "lock_timeout_seconds nudge_interval"
     ),
     "sessions": "answer_tokens",
