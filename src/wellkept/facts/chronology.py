@@ -98,7 +98,7 @@ def _relate(earlier: Statement, later: Statement, between: Sequence[Statement]) 
     own = [one for one in between if one.session_id == later.session_id and earlier.number < one.number < later.number]
     if own and is_asking(own[-1].text):
         # after a question its answer is corrected: the statement that the question is about, and no other
-        asked = read(own[-1].text).keys
+        asked = read(own[-1].text).named
         return Context(is_same, is_next=bool(asked & read(earlier.text).keys))
     has_other = any(len(read(one.text).words) > 2 for one in own)
     return Context(is_same, is_next=not has_other)

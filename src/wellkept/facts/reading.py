@@ -230,6 +230,11 @@ class Reading:
         """The words with content, without their endings."""
         return frozenset(self.content)
 
+    @property
+    def named(self) -> frozenset[str]:
+        """The words with content of the whole text, its questions and requests included."""
+        return frozenset(word.key for word in _read_words(self.text) if word.has_content)
+
     @cached_property
     def values(self) -> Mapping[str, frozenset[str]]:
         """Its dates, numbers and names by kind."""

@@ -127,3 +127,12 @@ def test_an_answer_that_only_confirms_is_known() -> None:
     assert not repeats(
         read("The budget is $100,000."), read("I can compare three suppliers and write to each of them.")
     )
+
+
+def test_after_a_question_its_answer_is_corrected() -> None:
+    """A bare correction replaces the statement that the question in between is about, and no other."""
+    texts = ("The laundry code is Q4471", "The bell code is B12", "What is the laundry code?", "No, it is Q4472")
+    said = [Statement(text, number, "s", number) for number, text in enumerate(texts, 1)]
+
+    assert find_superseded([said[0], *said[2:]]) == {0: 2}
+    assert find_superseded([said[1], Statement("Who is at the door?", 3, "s", 3), said[3]]) == {}
