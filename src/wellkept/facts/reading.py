@@ -333,9 +333,11 @@ def _read_words(text: str) -> tuple[Word, ...]:
     stops = stop_words(lowered)
     language = next((code for code in find_languages(lowered) if code in STEMMERS), "en")
     stem = load_stemmer(language).stemWord
+    light = _list_light_words()
+    has_unspaced = UNSPACED.search(text) is not None
     words: list[Word] = []
     for match, lower in zip(matches, lowered, strict=True):
-        if UNSPACED.search(match[0]):
+        if has_unspaced and UNSPACED.search(match[0]):
             words += _read_unspaced(match[0], match.start())
             continue
         before = text[: match.start()].rstrip(" \"'([*")
@@ -348,7 +350,7 @@ def _read_words(text: str) -> tuple[Word, ...]:
         # "Thanks, Sam!" names nobody that the text is about
         is_addressed = match[0][:1].isupper() and after[:1] in {",", "!", "."} and _only_greets(words)
         key = stem(CANONICAL.get(lower, lower))
-        weight = _LIGHT if lower in _list_light_words() else 1.0
+        weight = _LIGHT if lower in light else 1.0
         words.append(Word(lower, key, match.start(), lower not in stops and not is_addressed, is_name, weight))
     return tuple(words)
 
