@@ -12,6 +12,9 @@ the real agent in a home of its own. What can be expected, each part on its own:
     pending        all of these wait for approval afterwards; an empty list: nothing waits
     nothing_saved  the last message put nothing on the pages
     reply_lang     the language of the answer
+
+A row of tests/corpora/facts has {"language", "turns": [{"say", "expect", "expect_any", "reject", "after", "page_has",
+"page_lacks"}]} instead: the README there explains them. Such a dialogue is right if all of its turns are.
 """
 
 import argparse
@@ -71,6 +74,47 @@ def run(row: Mapping[str, Any]) -> Outcome:
         finally:
             app.close()
     return Outcome(row, reply, list(_compare(row["expect"], reply, before, pages, pending)), seconds)
+
+
+def run_turns(row: Mapping[str, Any]) -> Outcome:
+    """Run a dialogue whose turns say by themselves what is expected."""
+    problems: list[str] = []
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        app = open_app(folder, environ={"HOME": folder})
+        try:
+            caller = app.caller()
+            agent = open_conversation(caller, approve=deny, model_name="extractive")
+
+            async def talk() -> None:
+                for turn in row["turns"]:
+                    reply = (await agent.turn(turn["say"])).text
+                    page = "\n".join(_list_entries(caller))
+                    problems.extend(f"{turn['say']!r} -> {reply!r}: {what}" for what in _judge(turn, reply, page))
+
+            anyio.run(talk)
+        finally:
+            app.close()
+    seconds = (time.perf_counter() - began) / len(row["turns"])
+    said = [turn["say"] for turn in row["turns"]]
+    named = {**row, "lang": row["language"], "kind": "facts", "earlier": said[:-1], "say": said[-1]}
+    return Outcome(named, "", problems, seconds)
+
+
+def _judge(turn: Mapping[str, Any], reply: str, page: str) -> Iterable[str]:
+    """Yield what is wrong with one answer."""
+    folded, page = reply.casefold(), page.casefold()
+    expected, any_of = turn.get("expect", ()), turn.get("expect_any", ())
+    yield from (f"lacks {text!r}" for text in expected if text.casefold() not in folded)
+    if any_of and not any(text.casefold() in folded for text in any_of):
+        yield f"has none of {any_of}"
+    yield from (f"has {text!r}" for text in turn.get("reject", ()) if text.casefold() in folded)
+    leading = [folded.find(text.casefold()) for text in (*any_of, *expected[:1]) if text.casefold() in folded]
+    for text in turn.get("after", ()):
+        if text.casefold() in folded and folded.find(text.casefold()) < min(leading, default=len(folded)):
+            yield f"{text!r} comes first"
+    yield from (f"the page lacks {text!r}" for text in turn.get("page_has", ()) if text.casefold() not in page)
+    yield from (f"the page has {text!r}" for text in turn.get("page_lacks", ()) if text.casefold() in page)
 
 
 def _list_entries(caller: Any) -> list[str]:
@@ -147,10 +191,10 @@ def main() -> None:
     parser.add_argument("--lang", help="only this language")
     parser.add_argument("--quiet", action="store_true", help="print no failures")
     asked = parser.parse_args()
-    rows = [row for row in read_rows(asked.files) if asked.lang in {None, row["lang"]}]
+    rows = [row for row in read_rows(asked.files) if asked.lang in {None, row.get("lang", row.get("language"))}]
     if not rows:
         sys.exit("there are no rows")
-    report([run(row) for row in rows], shows_failures=not asked.quiet)
+    report([run_turns(row) if "turns" in row else run(row) for row in rows], shows_failures=not asked.quiet)
 
 
 if __name__ == "__main__":

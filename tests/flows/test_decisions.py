@@ -316,3 +316,35 @@ def test_a_caller_without_a_person_keeps_its_other_rights(home):
     app.close()
 
     assert caller.scopes - caller.without_decisions().scopes == {Scope.DECIDE}
+
+
+@pytest.mark.parametrize(
+    ("typed", "entries", "code"),
+    [
+        ("r", ["The port is 5433"], 0),
+        ("?\nk", ["The port is 5432", "The port is 5433"], 0),
+        ("c", ["The port is 5432"], 1),
+    ],
+)
+def test_a_person_at_a_terminal_is_asked_which_of_two_values_holds(home, work, person, typed, entries, code):
+    """Replace, keep both, or cancel."""
+    app = open_app()
+    store = app.person().space.memory
+    store.apply("memory", Add("The port is 5432"))
+    leader, follower = pty.openpty()
+    os.write(leader, f"{typed}\n".encode())
+
+    ran = subprocess.run(
+        [BIN / "kept", "memory", "add", "The port is 5433"],
+        env=person,
+        stdin=follower,
+        capture_output=True,
+        check=False,
+    )
+
+    assert ran.returncode == code, ran.stderr
+    assert b"The page says already: The port is 5432" in ran.stderr
+    assert [entry for entry in store.entries("memory") if "port" in entry] == entries
+    app.close()
+    os.close(leader)
+    os.close(follower)

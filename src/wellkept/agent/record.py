@@ -226,10 +226,14 @@ class Record(Struct):
         """Store a small value with a session, best effort."""
         if self.store is None or not self.exists:
             return
-        try:
-            self.store.note(session_id, key, value)
-        except (StorageError, NotFound) as error:
-            log.warning("note %s not stored: %s", key, error)
+        for is_last in (False, True):  # the next message refers to it, and many failures pass
+            try:
+                self.store.note(session_id, key, value)
+            except (StorageError, NotFound) as error:
+                if is_last:
+                    log.warning("note %s not stored: %s", key, error)
+            else:
+                return
 
     def read_note(self, session_id: SessionId, key: str) -> JSON:
         """Return a stored value, or None."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from wellkept.app.root import App
     from wellkept.core.events import Event
     from wellkept.core.ports import Database, Documents, EventSink
+    from wellkept.core.text import JSON
     from wellkept.core.tools import Tool
     from wellkept.memory.approval import Approvals
     from wellkept.memory.store import MemoryStore, Storage
@@ -396,12 +397,18 @@ class UserSpace:
             clock=app.clock,
             auxiliary=lambda: app.models.auxiliary("search_summary", app.models.chat(sink=sink), sink=sink),
             record=self._record_receipt,
+            archive=self._search_archive,
         )
         return [
             MemoryTool(self.memory, self.approvals).tool(),
             search,
             *(self.skill_tools.tools() if app.settings.skills.enabled else ()),
         ]
+
+    def _search_archive(self, query: str) -> list[JSON]:
+        from wellkept.agent.without_model.passages import search_archive
+
+        return [{"text": one.text, "source": one.source} for one in search_archive(self.memory, query)]
 
     def _record_receipt(self, receipt: NewReceipt) -> None:
         self.sessions.receipts.add(receipt)

@@ -11,7 +11,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from wellkept.storage.columns import Part, TextColumn
+from wellkept.storage.columns import OF_HOME, Part, TextColumn
 
 
 class Nature(StrEnum):
@@ -90,6 +90,7 @@ PLACES: tuple[Place, ...] = (
     Place("memories/**ledger.db", "the history of the pages", _C, OnForget.ROWS),
     Place("memories/**ledger.db.*", "an older or damaged ledger", _O, OnForget.REMOVE_COPY),
     Place("memories/**.md.bak.*", "a page before a repair", _O, OnForget.REMOVE),
+    Place("memories/archive/**.md", "what left a page to make room", _C, OnForget.ENTRIES),
     Place("memories/**.md", "a page", _C, OnForget.ENTRIES),
     Place("memories/.watched", "kept has seen the pages", _D, OnForget.NAME, left_out=PASSING),
     Place("facts/*.json", "commits of projects, with digests and no text", _D, OnForget.REMOVE, left_out=REBUILT),
@@ -211,6 +212,11 @@ STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("transcripts", "path", Part.ROW, _USER),
     TextColumn("imports", "folder", Part.NULL, _USER),
     TextColumn("platform_people", "name", Part.WORDS, _USER),
+    # people who asked to be let in; they ask again
+    TextColumn("pairing_codes", "name", Part.ROW, OF_HOME),
+    # paths of files, and names of what was imported
+    TextColumn("imported_items", "name", Part.ID, _USER),
+    TextColumn("imported_items", "place", Part.WORDS, _USER),
     TextColumn("tokens", "name", Part.WORDS, _USER),
     TextColumn("platform_messages", "message", Part.ROW, _USER),
     TextColumn("platform_messages", "answer", Part.ROW, _USER),
@@ -245,6 +251,10 @@ STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("platform_messages", "delivery", Part.ID, _USER),
     TextColumn("injections", "session_id", Part.ID, _USER),
     TextColumn("injections", "key", Part.ROW, _USER),
+    TextColumn("platform_people", "person", Part.ROW, _USER),
+    TextColumn("pairing_codes", "person", Part.ROW, OF_HOME),
+    TextColumn("moved_chats", "chat", Part.ROW, OF_HOME),
+    TextColumn("moved_chats", "origin", Part.ROW, OF_HOME),
     TextColumn("leases", "name", Part.ROW, "substr(name, 9) IN (SELECT id FROM sessions WHERE user_id = :user)"),
 )
 """The texts in `state.db`; forget removes them from the rows of one user."""
@@ -322,11 +332,13 @@ WITHOUT_TEXT = frozenset(
         "usage.user_id", "usage.day", "usage.task", "captured_turns.user_id", "captured_turns.client",
         "captured_turns.messages", "conversation_keys.user_id", "client_messages.user_id",
         "client_messages.hash", "imported_usage.day", "imported_usage.task",
-        "blob_uses", "fact_entities", "index_queue", "leases.holder", "message_vectors", "mirrored_writes",
-        "outbox_lanes", "receipt_marks", "captured_messages", "state_meta",
-        "moved_chats", "pairing_codes", "platform_people.person", "platform_people.platform", "platform_people.user_id",
+        "blob_uses.hash", "leases.holder", "mirrored_writes.user_id",
+        "outbox_lanes.provider", "outbox_lanes.lease_holder", "outbox_lanes.user_id",
+        "receipt_marks.user_id", "receipt_marks.mark", "captured_messages.key", "state_meta.key", "state_meta.value",
+        "moved_chats.platform", "pairing_codes.platform", "pairing_codes.code",
+        "platform_people.platform", "platform_people.user_id",
         "tokens.id", "tokens.user_id", "tokens.scopes", "tokens.hash",
-        "tombstones", "vector_models", "clean_entries.digests",
+        "tombstones.hash", "clean_entries.digests",
         "blobs.hash", "edits.action", "edits.allowed", "edits.group_id", "edits.origin", "edits.page_after",
         "edits.page_before", "edits.user_id", "facts.source",
         "facts.user_id", "facts.vector", "messages.origin", "messages.role",
@@ -340,7 +352,7 @@ WITHOUT_TEXT = frozenset(
         "captured_sessions.user_id",
         "transcripts.check_bytes", "transcripts.client", "transcripts.user_id",
         "imports.counts", "imports.id", "imports.source", "imports.user_id",
-        "imported_items.kind", "imported_items.mark", "imported_items.name", "imported_items.place",
+        "imported_items.kind", "imported_items.mark",
         "imported_items.source", "imported_items.state", "imported_items.user_id",
         "platform_messages.platform",
         "platform_messages.state", "platform_messages.user_id",
@@ -351,4 +363,4 @@ WITHOUT_TEXT = frozenset(
         "message_spellings.words",
     }
 )  # fmt: skip
-"""Tables and columns with ids, hashes, names of kinds and numbers only."""
+"""Columns with ids, hashes, names of kinds and numbers only; no table as a whole, because one may get a column."""

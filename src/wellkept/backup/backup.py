@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -186,8 +187,11 @@ def create_backup(
 
 
 def back_up_before(caller: Caller, what: str) -> BackupReport | Refused:
-    """Take a backup before a change named `what` (import-codex, restore); the newest `backup.keep` of them stay."""
-    made = _take(caller, f"before-{what}", kind="before-")
+    """Take a backup before a change named `what` (import-codex, restore); the newest `backup.keep` of that name stay.
+
+    Those before the changes of agents have a name of their own, so that an agent displaces none of a person.
+    """
+    made = _take(caller, f"before-{what}-by-agent" if caller.why_no_person else f"before-{what}")
     if isinstance(made, BackupReport) and made.problems:
         caller.sink(Warned(f"the backup {made.file.name} is not whole: {made.problems[0]}", "run `kept doctor`"))
     return made
@@ -200,13 +204,16 @@ def take_backup(caller: Caller) -> BackupReport | Refused:
 
 
 def _take_into_folder(caller: Caller) -> BackupReport | Refused:
-    made = _take(caller, _SCHEDULED, kind=_SCHEDULED)
+    made = _take(caller, _SCHEDULED)
     if isinstance(made, Refused):
         _record(caller, "failed", made.error)
     return made
 
 
-def _take(caller: Caller, name: str, *, kind: str) -> BackupReport | Refused:
+def _take(caller: Caller, name: str) -> BackupReport | Refused:
+    """Take a backup into the configured folder; older ones of this name go, and no others."""
+    from wellkept.storage.files import make_folder
+
     folder = _find_folder(caller)
     make_folder(folder)
     passphrase = _find_passphrase(caller)
@@ -215,7 +222,8 @@ def _take(caller: Caller, name: str, *, kind: str) -> BackupReport | Refused:
     stem = f"{caller.app.clock.now():%Y%m%d-%H%M%S}-{name}"
     backup = create_backup(caller, _free_name(folder, stem, is_plain=passphrase is None), passphrase=passphrase)
     if not isinstance(backup, Refused):
-        taken = find_backups(folder, kind)
+        of_name = re.compile(rf"[\d-]+-{re.escape(name)}(-\d+)?({_DAMAGED}(-\d+)?)?")
+        taken = [path for path in find_backups(folder) if of_name.fullmatch(path.name.partition(".")[0])]
         for is_damaged in (True, False):
             alike = [path for path in taken if (_DAMAGED in path.name) is is_damaged]
             for old in alike[: -caller.app.settings.backup.keep]:
@@ -239,10 +247,10 @@ def _find_passphrase(caller: Caller) -> str | Refused | None:
     return passphrase
 
 
-def find_backups(folder: Path, kind: str = "") -> list[Path]:
-    """Return the backups that were taken into a folder, oldest first: all, or those of one kind."""
-    backups = folder.glob(f"[0-9]*-{kind}*{SUFFIX}*") if folder.is_dir() else ()
-    return sorted(backups, key=lambda path: path.stat().st_mtime_ns)
+def find_backups(folder: Path) -> list[Path]:
+    """Return the backups that were taken into a folder, oldest first."""
+    found = folder.glob(f"[0-9]*-*{SUFFIX}*") if folder.is_dir() else ()
+    return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
 class TakenBackup(JsonStruct, frozen=True):

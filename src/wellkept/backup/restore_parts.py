@@ -68,7 +68,7 @@ def restore_pages(caller: Caller, source: Source, *, is_preview: bool) -> PartRe
     result, staged, own = PartResult(), source.folder / "memories", source.own / "memories"
     if not staged.is_dir():
         return result
-    pages = [*staged.glob("*.md"), *staged.glob("projects/*/*.md")]
+    pages = [*staged.glob("*.md"), *staged.glob("projects/*/*.md"), *staged.glob("archive/**/*.md")]
     server = caller.app.server
     if server is not None and source.is_fresh:
         result.counts["new"] = len(pages)

@@ -18,6 +18,16 @@ def says_change(text: str) -> bool:
     return any(signals.by_name["change"].search(text) for signals in list_signals()) and not is_asking(text)
 
 
+def asks_history(question: str) -> bool:
+    """Return whether a question asks for what no longer holds: "where did I live before?", "the old port"."""
+    return _compile_history().search(question) is not None
+
+
+@cache
+def _compile_history() -> re.Pattern[str]:
+    return re.compile(join_expressions("", "history", file="facts"), re.IGNORECASE)
+
+
 def find_lead(text: str) -> int:
     """Return how many characters of a text only say that it corrects something: those of "no, actually"."""
     ends = (match.end() for signals in list_signals() if (match := signals.by_name["lead"].match(text)) is not None)

@@ -153,10 +153,10 @@ def _keeps_passage(file: HeldFile, plan: FullForgetPlan) -> bool:
 
 def _find_page(path: Path) -> Target | None:
     """Return the page that a file holds, None for other files."""
-    from wellkept.memory.store import FILE_NAMES, PROJECTS
+    from wellkept.memory.store import ARCHIVE, FILE_NAMES, PROJECTS
 
     pages = {name: target for target, name in FILE_NAMES.items()}
-    if path.parent.name == "memories":
+    if path.parent.name in ("memories", ARCHIVE):
         return pages.get(path.name)
     is_project = path.parent.parent.name == PROJECTS and path.name == FILE_NAMES[Target.MEMORY]
     return Target.PROJECT if is_project else None

@@ -190,7 +190,7 @@ class Forgetter:
         entries = [
             (target, entry)
             for store, target in self._pages()
-            for entry in store.entries(target)
+            for entry in (*store.entries(target), *store.archived(target))
             if everything or (target, entry) in traced or texts.are_in(entry)
         ]
         gone = sorted(traced.difference(entries))
@@ -291,6 +291,10 @@ class Forgetter:
             other += self._sessions.receipts.forget_all()  # including those without a session
             person = {"person": self._caller.user}
             other += _remove_rows(self._caller.app.database, person, "platform_messages", "platform_people")
+            if self._caller.is_owner:  # the people in it belong to no user yet
+                sql = "DELETE FROM pairing_codes /*! WHERE tenant = :tenant */ RETURNING 1"
+                with self._caller.app.database.writing() as unit:
+                    other += len(list(unit.execute(sql)))
         report = self._sessions.forgetting.carry_out(plan.sessions)
         self._memory.ledger.purge()
         if plan.source is not None:
@@ -338,7 +342,12 @@ class Forgetter:
 
             if not going.isdisjoint(store.entries(target)):
                 store.write(target, decide, author)
-        held = {(target, entry) for store, target in self._pages() for entry in store.entries(target)}
+            store.drop_archived(target, going)
+        held = {
+            (target, entry)
+            for store, target in self._pages()
+            for entry in (*store.entries(target), *store.archived(target))
+        }
         return sum(entry in held for entry in plan.entries)
 
     def _blank_ledger(self, plan: FullForgetPlan) -> int:

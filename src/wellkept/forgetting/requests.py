@@ -134,7 +134,7 @@ def _refuse_reach(caller: Caller, messages: int, entries: int) -> Refused | None
     store = caller.space.memory
     pages = [(store, target) for target in (Target.MEMORY, Target.USER)]
     pages += [(project, Target.PROJECT) for project in store.projects()]
-    all_entries = sum(len(page.entries(target)) for page, target in pages)
+    all_entries = sum(len(page.entries(target)) + len(page.archived(target)) for page, target in pages)
     all_messages = caller.space.sessions.totals()[1]
     for count, whole, few, what in (
         (messages, all_messages, _FEW_MESSAGES, "messages"),

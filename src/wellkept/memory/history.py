@@ -18,6 +18,8 @@ from wellkept.memory.page import (
     Page,
     Step,
     Target,
+    find_moves,
+    find_pinned,
     find_unverified,
     page_hash,
     preview,
@@ -39,6 +41,8 @@ class EntryMetadata(Struct, frozen=True):
     session_id: str | None
     source: SourceName | None = None
     """The untrusted source that the author had read before writing."""
+    is_pinned: bool = False
+    """Whether a person wants it to stay on its page whatever its age."""
     is_verified: bool = True
     """Whether no source is known, or a person wrote or confirmed the entry."""
 
@@ -49,6 +53,7 @@ class EntryMetadata(Struct, frozen=True):
             "changed": iso_moment(self.changed),
             "origin": self.origin,
             "session_id": self.session_id,
+            **({"pinned": True} if self.is_pinned else {}),
             **({"source": self.source, "verified": self.is_verified} if self.source is not None else {}),
         }
 
@@ -118,16 +123,18 @@ class History:
         """Return the metadata of every entry that the ledger has ever written, by its text."""
         by_entry: dict[str, EntryMetadata] = {}
         rows = self.rows(target)
-        unverified = find_unverified(rows)
+        unverified, pinned = find_unverified(rows), find_pinned(rows)
         for row in rows:
-            if row.step.after is None:
+            if row.step.after is None or row.step.is_mark:
                 continue
             before = row.step.before or row.step.after  # forgotten texts are empty, and not versions of each other
             earlier = by_entry.get(before) or by_entry.get(row.step.after)
             created = earlier.created if earlier and row.step.action == "replace" else row.time
             source = row.source or (earlier.source if earlier else None)
             is_verified = row.step.after not in unverified
-            by_entry[row.step.after] = EntryMetadata(created, row.time, row.origin, row.session_id, source, is_verified)
+            by_entry[row.step.after] = EntryMetadata(
+                created, row.time, row.origin, row.session_id, source, row.step.after in pinned, is_verified
+            )
         return by_entry
 
     def archive(self, query: str = "", target: Target | None = None) -> list[EditRecord]:
@@ -196,10 +203,18 @@ class PageEntries(Struct, frozen=True):
     pages: Mapping[Target, tuple[str, ...]]
     sources: Mapping[str, SourceName] = field(default_factory=dict)
     """Where unverified entries came from, by entry."""
+    archived: Mapping[Target, tuple[str, ...]] = field(default_factory=dict)
+    """What left the pages to make room."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the entries by page, in the form that `kept memory import` reads."""
-        by_page: dict[str, JSON] = {page.value: {"entries": list(entries)} for page, entries in self.pages.items()}
+        by_page: dict[str, JSON] = {
+            page.value: {
+                "entries": list(entries),
+                **({"archived": list(archived)} if (archived := self.archived.get(page, ())) else {}),
+            }
+            for page, entries in self.pages.items()
+        }
         return {**by_page, "sources": dict(self.sources)} if self.sources else by_page
 
 
@@ -233,6 +248,8 @@ class PageView(Struct, frozen=True):
     metadata: Mapping[str, EntryMetadata] | None = None
     """By entry; empty unless requested."""
     error: Unreadable | None = None
+    archived: tuple[str, ...] = ()
+    """What left the page to make room."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the page as `kept memory show --json` prints it."""
@@ -242,6 +259,8 @@ class PageView(Struct, frozen=True):
         shape: dict[str, JSON] = {
             "entries": list(self.page.entries), "chars": len(self.page.text), "limit": self.page.limit,
         }  # fmt: skip
+        if self.archived:
+            shape["archived"] = list(self.archived)
         if self.metadata is not None:
             metadata = [self.metadata.get(entry) for entry in self.page.entries]
             shape["stories"] = [
@@ -257,7 +276,11 @@ def view_page(store: MemoryStore, target: Target, *, with_metadata: bool = False
     except Unreadable as error:
         return PageView(target, None, store.is_enabled(target), error=error)
     metadata = History(store).metadata(target) if with_metadata else None
-    return PageView(target, page, store.is_enabled(target), metadata)
+    try:
+        archived = tuple(store.archived(target))
+    except Unreadable:  # reported by `kept doctor`
+        archived = ()
+    return PageView(target, page, store.is_enabled(target), metadata, archived=archived)
 
 
 def targets(store: MemoryStore, target: Target | None) -> list[Target]:
@@ -315,13 +338,14 @@ def undo(
     author = Author(origin="undo")
     by_page = {page: of_page for page in store.targets if (of_page := [row for row in rows if row.target is page])}
     # try every page before writing one, so that a group over both pages is undone as a whole or not at all
+    moves = find_moves(History(store).rows())
     for page, of_page in by_page.items():
-        change = _reverse(of_page, store.page(page))
+        change = _reverse(of_page, store.page(page), moves=moves)
         if isinstance(change, Refused):
             return change
     outcomes = []
     for page, of_page in by_page.items():
-        result = store.write(page, partial(_reverse, of_page, rest=rest), author)
+        result = store.write(page, partial(_reverse, of_page, moves=moves, rest=rest), author)
         if isinstance(result, Refused):
             return result
         outcomes.append(result)
@@ -351,7 +375,7 @@ def choose_edits(
         row = history.row(ledger_id)
         if row.id in undone:
             return Refused(Reason.MOVED_ON, f"Edit {row.id} is undone already.", "Undo the undo's id to bring it back.")
-        return [row]
+        return [row, *(other for other in rows if _was_moved_by(other, row) and other.id not in undone)]
     if group_id is not None:
         group = [row for row in rows if row.group_id == group_id and row.id not in undone]
         if not group:
@@ -377,19 +401,29 @@ def choose_edits(
     return [row for row in open_rows if row.group_id == open_rows[-1].group_id]
 
 
+def _was_moved_by(row: EditRecord, edit: EditRecord) -> bool:
+    """Whether a row moved an entry to the archive to make room for what this edit wrote."""
+    return row.origin == "overflow" and row.write_id == edit.write_id and edit.origin != "overflow"
+
+
 def _describe_rest_of_group(store: MemoryStore, taken: EditRecord) -> str:
     """Return which edits of the same group stay, and the command that undoes them too."""
     rows = History(store).rows()
     undone = undone_ids(rows) | {taken.id}
-    others = [row.id for row in rows if row.group_id == taken.group_id and row.id not in undone]
+    group = [row for row in rows if row.group_id == taken.group_id and row.id not in undone]
+    others = [row.id for row in group if not _was_moved_by(row, taken)]
     if not others:
         return ""
     command = f"kept memory undo --review {taken.group_id}"
     return f" alone; {_edits(others)} of the same batch stay (to undo them too: {command})"
 
 
-def _reverse(rows: Sequence[EditRecord], page: Page, *, rest: str = "") -> Change | Refused:
+def _reverse(
+    rows: Sequence[EditRecord], page: Page, *, moves: Mapping[LedgerId, str], rest: str = ""
+) -> Change | Refused:
+    """Return the change that undoes `rows`; `moves` has the text that each of them moved to or from the archive."""
     entries, steps, undoes = page.entries, list[Step](), []
+    is_archived: dict[str, bool] = {}
     for row in reversed(rows):
         if row.is_damaged:
             return Refused(
@@ -407,13 +441,24 @@ def _reverse(rows: Sequence[EditRecord], page: Page, *, rest: str = "") -> Chang
         entries = following
         steps.append(Step(step.action, step.before, step.after, position))
         undoes.append(row.id)
+        moved = moves.get(row.id)
+        if moved is not None:
+            is_archived[moved] = step.before == moved
     if not page.fits(entries):
         return Refused(
             Reason.OVER_BUDGET,
             f"Undoing would make the page longer than its limit of {page.limit:,} characters.",
             "Remove an entry first, then undo again.",
         )
-    return Change(entries, tuple(steps), f"Undone: {_edits([row.id for row in rows])}{rest}.", undoes=tuple(undoes))
+    message = f"Undone: {_edits([row.id for row in rows])}{rest}."
+    return Change(
+        entries,
+        tuple(steps),
+        message,
+        undoes=tuple(undoes),
+        archived=tuple(text for text, archived in is_archived.items() if archived and text not in entries),
+        withdrawn=tuple(text for text, archived in is_archived.items() if not archived),
+    )
 
 
 def _actual_place(step: Step, before: tuple[str, ...], after: tuple[str, ...]) -> int:

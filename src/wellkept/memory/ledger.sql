@@ -40,7 +40,8 @@ SELECT 1 FROM edits WHERE /*! tenant = :tenant AND user_id = :user AND */ target
   AND origin <> 'outside' AND voided = 0 LIMIT 1;
 
 -- name: last_change
-SELECT max(id) FROM edits WHERE /*! tenant = :tenant AND user_id = :user AND */ target = ? AND after = ? AND voided = 0;
+SELECT max(id) FROM edits WHERE /*! tenant = :tenant AND user_id = :user AND */ target = ? AND after = ?
+  AND (before IS NULL OR before <> after) AND voided = 0;
 
 -- name: blank_session
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,

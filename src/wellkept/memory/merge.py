@@ -42,6 +42,8 @@ class PageState(Struct, frozen=True):
 
     entries: tuple[str, ...]
     rows: Sequence[EditRecord]
+    archived: tuple[str, ...] = ()
+    """What left the page to make room."""
 
 
 class PageMerge(Struct, frozen=True):
@@ -57,11 +59,13 @@ class PageMerge(Struct, frozen=True):
     """Entries that were changed on both sides: ours and that of the backup; both stay."""
     held: tuple[str, ...] = ()
     """Entries of the backup that the scanner refuses; they go to the archive."""
+    moved: tuple[str, ...] = ()
+    """What had left the page of the backup to make room, and is not here yet."""
 
     @property
     def changes_nothing(self) -> bool:
         """Whether page and archive stay as they are."""
-        return not (self.added or self.removed or self.archived)
+        return not (self.added or self.removed or self.archived or self.moved)
 
 
 def merge_page(own: PageState, theirs: PageState, *, limit: int) -> PageMerge:
@@ -88,7 +92,9 @@ def merge_page(own: PageState, theirs: PageState, *, limit: int) -> PageMerge:
     past = [text for row in their_later for text in (row.step.before, row.step.after) if text]
     archived = tuple(dict.fromkeys(text for text in (*fresh, *past) if text not in here))
     conflicts = _find_conflicts(own_later, their_later, own.entries, theirs.entries)
-    return PageMerge(merged, added, removed, archived, conflicts, held)
+    known = {*merged, *own.archived, *gone_here}
+    moved = tuple(text for text in theirs.archived if text not in known and not _is_refused(text, theirs.rows))
+    return PageMerge(merged, added, removed, archived, conflicts, held, moved)
 
 
 def _count_shared(own: Sequence[EditRecord], theirs: Sequence[EditRecord]) -> int:
@@ -132,7 +138,7 @@ def _replacements(rows: Sequence[EditRecord]) -> dict[str, str]:
     """Return the newest wording of each changed entry; empty for one that was removed."""
     wordings: dict[str, str] = {}
     for row in rows:
-        if row.step.action in {"replace", "remove"} and row.step.before:
+        if row.step.action in {"replace", "remove"} and row.step.before and not row.step.is_mark:
             became = row.step.after or ""
             for entry, wording in list(wordings.items()):
                 if wording == row.step.before:
@@ -157,13 +163,13 @@ def apply_merge(own: MemoryStore, theirs: MemoryStore, target: Target, author: A
             return Change(page.entries, ())
         steps = steps_between(page.entries, merge.entries)
         archive = tuple(Step("archive", text, None, -1) for text in merge.archived)
-        return Change(merge.entries, (*steps, *archive), "Merged.", is_only_copy=bool(archive))
+        return Change(merge.entries, (*steps, *archive), "Merged.", archived=merge.moved, is_only_copy=bool(archive))
 
     return own.write(target, decide, replace(author, sources=theirs.list_unverified(target)))
 
 
 def _state(store: MemoryStore, target: Target, page: Page) -> PageState:
-    return PageState(page.entries, store.ledger.rows(target))
+    return PageState(page.entries, store.ledger.rows(target), tuple(store.archived(target)))
 
 
 class Fate(StrEnum):

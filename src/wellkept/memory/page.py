@@ -82,6 +82,11 @@ class Step(Struct, frozen=True):
     position: int
 
     @property
+    def is_mark(self) -> bool:
+        """Whether it says something about an entry, such as that it is pinned, and leaves its text as it is."""
+        return self.action == "replace" and self.before == self.after
+
+    @property
     def is_forgotten(self) -> bool:
         """Whether one of its texts was forgotten: the ledger keeps an empty text instead, which is no valid entry."""
         return "" in (self.before, self.after)
@@ -98,7 +103,7 @@ class Step(Struct, frozen=True):
                 return None if index is None else (*entries[:index], *entries[index + 1 :])
             case "replace":
                 index = _place(entries, self.before, self.position)
-                if index is None or self.after is None or self.after in entries:
+                if index is None or self.after is None or (self.after in entries and not self.is_mark):
                     return None
                 return (*entries[:index], self.after, *entries[index + 1 :])
             case "archive":
@@ -187,6 +192,10 @@ class Change(Struct, frozen=True):
     """For an undo: the record that each step undoes."""
     is_only_copy: bool = False
     """Whether the ledger will hold the only copy of a text. The write must fail when the ledger cannot be written."""
+    archived: tuple[str, ...] = ()
+    """Texts that go to the archive, which answers read as they read the page."""
+    withdrawn: tuple[str, ...] = ()
+    """Texts that leave the archive, because what brought them there is undone."""
 
     def with_origins(self, author: Author) -> list[tuple[Step, str]]:
         """Return every step in order, each with its origin."""
@@ -268,6 +277,22 @@ class LedgerRepair(Struct, frozen=True):
         return {"rebuilt": list(self.rebuilt), "marked": list(self.marked), **salvaged}
 
 
+def find_moves(records: Iterable[EditRecord]) -> dict[LedgerId, str]:
+    """Return the records that moved a text to the archive or from there, by id, each with that text."""
+    moves: dict[LedgerId, str] = {}
+    archived: set[tuple[Target, str | None, str | None]] = set()
+    for record in records:
+        before, after = ((record.target, record.project, text) for text in (record.step.before, record.step.after))
+        text = moves.get(record.undoes) if record.undoes is not None else None
+        if record.step.after is not None and after in archived:
+            moves[record.id] = record.step.after
+            archived.discard(after)
+        elif record.step.before is not None and (record.origin == "overflow" or text == record.step.before):
+            moves[record.id] = record.step.before
+            archived.add(before)
+    return moves
+
+
 def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:
     """Return the ids of records that are undone at present; an undo that was itself undone does not count."""
     undone: set[LedgerId] = set()
@@ -294,7 +319,7 @@ def find_unverified(records: Sequence[EditRecord]) -> dict[str, SourceName]:
     unverified: dict[str, SourceName] = {}
     for record in records:
         entry = record.step.after
-        if entry is None:
+        if entry is None or record.step.is_mark:
             continue
         inherited = unverified.get(record.step.before or "") if record.step.action == "replace" else None
         is_import = record.origin == "import" and not (record.source or "import:").startswith(_OUTSIDE)
@@ -304,6 +329,26 @@ def find_unverified(records: Sequence[EditRecord]) -> dict[str, SourceName]:
         elif (source := record.source or inherited) is not None:
             unverified[entry] = source
     return unverified
+
+
+PINNED, UNPINNED = "pinned", "unpinned"
+"""The reasons of the edits that mark an entry."""
+
+
+def find_pinned(records: Sequence[EditRecord]) -> set[str]:
+    """Return the entries of a page that a person pinned; the mark stays when the text is replaced."""
+    undone = undone_ids(records)
+    pinned: set[str] = set()
+    for record in records:
+        before, after = record.step.before, record.step.after
+        if after is None or record.step.action != "replace" or record.undoes is not None or record.id in undone:
+            continue
+        if record.step.is_mark:
+            (pinned.add if record.reason == PINNED else pinned.discard)(after)
+        elif before in pinned:
+            pinned.remove(before)
+            pinned.add(after)
+    return pinned
 
 
 def replay(records: Iterable[EditRecord]) -> tuple[str, ...]:
@@ -422,7 +467,7 @@ class Page(Struct, frozen=True):
             case Replace(needle, text):
                 return self._replace(needle, text)
             case Remove(needle):
-                index = self._place(needle)
+                index = self.find(needle)
                 if isinstance(index, Refused):
                     return index
                 return self._take(Step("remove", self.entries[index], None, index))
@@ -433,7 +478,7 @@ class Page(Struct, frozen=True):
         entry = clean(text)
         if isinstance(entry, Refused):
             return entry
-        index = self._place(needle)
+        index = self.find(needle)
         if isinstance(index, Refused):
             return index
         old = self.entries[index]
@@ -450,7 +495,8 @@ class Page(Struct, frozen=True):
         form = normalize("NFC", wanted)
         return exact or dict.fromkeys(entry for entry in self.entries if form in normalize("NFC", entry))
 
-    def _place(self, needle: str) -> int | Refused:
+    def find(self, needle: str) -> int | Refused:
+        """Return the place of the one entry that contains a text, or why there is none."""
         wanted = needle.replace("\r\n", "\n")
         if not wanted.strip():
             return Refused(Reason.EMPTY, "`old_text` is empty.", "Quote a part of the entry you mean.")
@@ -523,13 +569,19 @@ def find_drift(entries: Sequence[str], limit: int, known: Collection[str]) -> st
     return None
 
 
-def apply_edits(
-    page: Page, edits: Sequence[Edit], *, oldest_first: Callable[[Sequence[str]], list[str]] | None
-) -> Change | Refused:
+class Room(Struct, frozen=True):
+    """How a full page makes room for what is written: which entries move to the archive, and whether it must."""
+
+    order: Callable[[Sequence[str]], list[str]]
+    """Returns the entries that may move, in the order in which they do."""
+    is_never_refused: bool = False
+    """Whether a text that the page cannot hold at all goes to the archive itself."""
+
+
+def apply_edits(page: Page, edits: Sequence[Edit], *, room: Room | None) -> Change | Refused:
     """Return the change that `edits` make together, or the refusal of the first one that cannot be made.
 
-    The size is checked on the final state only. `oldest_first` sorts entries by their last change: with it, a page
-    that would overflow moves those changed longest ago to the archive; without it, the change is refused.
+    The size is checked on the final state only. Without `room`, a change that would overflow the page is refused.
     """
     now, steps, messages = page, tuple[Step, ...](), list[str]()
     for number, edit in enumerate(edits, start=1):
@@ -541,23 +593,46 @@ def apply_edits(
     change = Change(now.entries, steps, " ".join(dict.fromkeys(messages)) or "Done.")
     if not steps or page.fits(now.entries):
         return change
-    if oldest_first is None:
-        return refuse_over_budget(page, now.entries)
-    return _make_room(page, change, oldest_first)
+    return refuse_over_budget(page, now.entries) if room is None else _make_room(page, change, room)
 
 
-def _make_room(page: Page, change: Change, oldest_first: Callable[[Sequence[str]], list[str]]) -> Change | Refused:
+def _make_room(page: Page, change: Change, room: Room) -> Change | Refused:
     new = {step.after for step in change.steps}
-    entries, moved = change.entries, list[Step]()
-    for entry in oldest_first([entry for entry in change.entries if entry not in new]):
-        if page.fits(entries):
-            break
-        index = entries.index(entry)
-        moved.append(Step("remove", entry, None, index))
-        entries = (*entries[:index], *entries[index + 1 :])
-    if not page.fits(entries):
+    written = [entry for entry in change.entries if entry in new]
+    movable = room.order([entry for entry in change.entries if entry not in new])
+    moved = _choose_moved(page, change.entries, movable)
+    if moved is None and room.is_never_refused:
+        # what is on the page stays there when moving all of it would not be enough
+        moved = _choose_moved(page, change.entries, written) or written
+        change = replace(change, message="The page has no room for it, so it is in the archive.")
+    if moved is None:
         return refuse_over_budget(page, change.entries)
-    return replace(change, entries=entries, overflow=tuple(moved), is_only_copy=True)
+    entries, steps = change.entries, list[Step]()
+    for entry in moved:
+        index = entries.index(entry)
+        steps.append(Step("remove", entry, None, index))
+        entries = (*entries[:index], *entries[index + 1 :])
+    return replace(change, entries=entries, overflow=tuple(steps), archived=tuple(moved), is_only_copy=True)
+
+
+def _choose_moved(page: Page, entries: tuple[str, ...], movable: Sequence[str]) -> list[str] | None:
+    """Return the first of `movable` that must leave so that the rest fits; None when all of them are not enough."""
+    moved = list[str]()
+    for entry in movable:
+        moved.append(entry)
+        if page.fits([other for other in entries if other not in moved]):
+            return moved
+    return None
+
+
+def shelve(entries: tuple[str, ...], texts: Sequence[str]) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """Return the steps that put texts on a page, and those that move them to the archive from there.
+
+    Nothing else records a text of the archive in the ledger, so that every one of them can be undone and restored.
+    """
+    places = list(enumerate(texts, start=len(entries)))
+    added = tuple(Step("add", None, text, place) for place, text in places)
+    return added, tuple(Step("remove", text, None, place) for place, text in reversed(places))
 
 
 def refuse_over_budget(page: Page, entries: Sequence[str]) -> Refused:

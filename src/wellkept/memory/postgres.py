@@ -14,7 +14,7 @@ from wellkept.core.ids import UserId
 from wellkept.core.ports import Database, UnitOfWork
 from wellkept.memory.ledger import Ledger
 from wellkept.memory.page import PROJECT_PREFIX, StoredPage, Target, target_of
-from wellkept.memory.store import BACKUPS_KEPT, FILE_NAMES, PROJECTS, Storage, nameless_folder
+from wellkept.memory.store import ARCHIVE, BACKUPS_KEPT, FILE_NAMES, PROJECTS, Storage, nameless_folder
 from wellkept.storage.connections import statements
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
@@ -24,10 +24,15 @@ SQL = statements("wellkept.memory", "postgres.sql")
 class PostgresPages:
     """The pages of one user in the table `pages`; implements `Pages`."""
 
-    def __init__(self, database: Database, user: str, *, project: str | None = None) -> None:
+    def __init__(self, database: Database, user: str, *, project: str | None = None, part: str = "") -> None:
         self._database = database
         self._user = user
         self._project = project
+        self._part = part
+
+    def archive(self) -> "PostgresPages":
+        """Return the archives of these pages: rows with a name of their own."""
+        return PostgresPages(self._database, self._user, project=self._project, part=f"{ARCHIVE}/")
 
     def prepare(self) -> None:
         """Do nothing: the first write creates the row, and a killed writer leaves none."""
@@ -47,17 +52,19 @@ class PostgresPages:
         return nameless if rows else project
 
     def rename_project(self, old: str, new: str) -> None:
-        """Give the page of a project another name."""
-        names = {"old": target_of(Target.PROJECT, old), "new": target_of(Target.PROJECT, new)}
+        """Give the page of a project, and its archive, another name."""
+        before, after = (target_of(Target.PROJECT, name) for name in (old, new))
         with self._database.writing() as unit:
             for sql in (SQL.rename_page, SQL.rename_copies):
-                self._run(unit, sql, **names)
+                self._run(unit, sql, old=before, new=after)
+            self._run(unit, SQL.rename_page, old=f"{ARCHIVE}/{before}", new=f"{ARCHIVE}/{after}")
 
     def name(self, target: Target) -> str:
         """Return the name of a page as that of its file would be."""
         if target is not Target.PROJECT:
-            return FILE_NAMES[target]
-        return f"{PROJECTS}/{self._name_page(target).removeprefix(PROJECT_PREFIX)}/{FILE_NAMES[Target.MEMORY]}"
+            return f"{self._part}{FILE_NAMES[target]}"
+        project = self._name_page(target).removeprefix(f"{self._part}{PROJECT_PREFIX}")
+        return f"{self._part}{PROJECTS}/{project}/{FILE_NAMES[Target.MEMORY]}"
 
     def read(self, target: Target) -> StoredPage:
         """Return a page; a missing row is an empty page. The stamp is the version."""
@@ -99,7 +106,7 @@ class PostgresPages:
     def _name_page(self, target: Target) -> str:
         if target is Target.PROJECT and not self._project:
             raise UsageError("there is no project here", "run it in the folder of a project")
-        return target_of(target, self._project)
+        return f"{self._part}{target_of(target, self._project)}"
 
     def _run(self, unit: UnitOfWork, statement: str, **bindings: object) -> Iterable[tuple[Any, ...]]:
         return unit.execute(statement, {"user": self._user, **bindings})
@@ -183,12 +190,14 @@ class FolderPages:
     def _find_pages(self) -> dict[str, Path]:
         projects = [path.name for path in sorted((self._folder / PROJECTS).glob("*")) if path.is_dir()]
         names = [*(target.value for target in FILE_NAMES), *(f"{PROJECT_PREFIX}{project}" for project in projects)]
-        return {name: self._path(name) for name in names}
+        return {name: self._path(name) for name in (*names, *(f"{ARCHIVE}/{name}" for name in names))}
 
     def _path(self, name: str) -> Path:
-        if name.startswith(PROJECT_PREFIX):
-            return self._folder / PROJECTS / name.removeprefix(PROJECT_PREFIX) / FILE_NAMES[Target.MEMORY]
-        return self._folder / FILE_NAMES[Target(name)]
+        page = name.removeprefix(f"{ARCHIVE}/")
+        folder = self._folder if page == name else self._folder / ARCHIVE
+        if page.startswith(PROJECT_PREFIX):
+            return folder / PROJECTS / page.removeprefix(PROJECT_PREFIX) / FILE_NAMES[Target.MEMORY]
+        return folder / FILE_NAMES[Target(page)]
 
 
 def open_storage(database: Database, user: str) -> Storage:

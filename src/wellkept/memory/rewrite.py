@@ -30,7 +30,7 @@ from wellkept.memory.page import (
     refuse_over_budget,
     steps_between,
 )
-from wellkept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
+from wellkept.memory.store import MemoryStore, Outcome, check_text, rules_in, rules_to_approve
 
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
 _HEADING = re.compile(r"^\s*#{1,6}\s+")
@@ -134,9 +134,10 @@ def reset_pages(store: MemoryStore, *, target: Target | None = None) -> Reset | 
 def export_pages(store: MemoryStore, *, target: Target | None = None) -> PageEntries:
     """Return the live entries in the form that `read_pages` accepts."""
     pages = {page: store.page(page).entries for page in targets(store, target)}
+    archived = {page: tuple(store.archived(page)) for page in pages}
     unverified = {entry: source for page in pages for entry, source in store.list_unverified(page).items()}
-    sources = {entry: unverified[entry] for entries in pages.values() for entry in entries if entry in unverified}
-    return PageEntries(pages, sources)
+    texts = [entry for kept in (pages, archived) for entries in kept.values() for entry in entries]
+    return PageEntries(pages, {entry: unverified[entry] for entry in texts if entry in unverified}, archived)
 
 
 class Imported(Struct, frozen=True):
@@ -156,23 +157,26 @@ class Imported(Struct, frozen=True):
         }  # fmt: skip
 
 
-def read_pages(text: str, target: Target) -> Mapping[Target, tuple[str, ...]]:
-    """Return the entries of an export (`{"memory": {"entries": […]}, …}` or lists), or of a page file."""
+def read_pages(text: str, target: Target, *, part: str = "entries") -> Mapping[Target, tuple[str, ...]]:
+    """Return the entries of an export (`{"memory": {"entries": […]}, …}` or lists), or of a page file.
+
+    With the part `archived`, return what had left the pages to make room.
+    """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        return {target: parse(text)}
+        data = None
     if not isinstance(data, dict | list):
-        return {target: parse(text)}
+        return {target: parse(text) if part == "entries" else ()}
     if not isinstance(data, dict) or not any(page in data for page in Target):
         raise UsageError("the file is neither an export nor a page", "`kept memory export` shows the form")
     pages = {}
     for page in Target:
         if page is Target.PROJECT and page.value not in data:
             continue  # an export from outside a project
-        entries = data.get(page.value, [])
-        if isinstance(entries, dict):
-            entries = entries.get("entries", [])
+        listed = data.get(page.value, [])
+        listed = listed if isinstance(listed, dict) else {"entries": listed}
+        entries = listed.get(part, [])
         if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
             raise UsageError(
                 f"{page.value!r} in the file is not a list of texts", "`kept memory export` shows the form"
@@ -190,8 +194,9 @@ def import_pages(
     """
     pages = read_pages(text, target or Target.MEMORY)
     sources = _read_sources(text)
+    archived = read_pages(text, target or Target.MEMORY, part="archived")
     return {
-        page: import_page(store, page, entries, keep_held=keep_held, sources=sources)
+        page: import_page(store, page, entries, keep_held=keep_held, sources=sources, shelved=archived[page])
         for page, entries in pages.items()
         if target in (None, page)
     }
@@ -222,8 +227,9 @@ def import_page(
     *,
     keep_held: bool = False,
     sources: Mapping[str, SourceName] = MappingProxyType({}),
+    shelved: Sequence[str] = (),
 ) -> Imported:
-    """Add each text that fits and is clean, and archive what does not fit.
+    """Add each text that fits and is clean, and archive what does not fit; `shelved` goes where it was exported from.
 
     Rules that a person once allowed for a text stay allowed; `keep_held` accepts texts that the scanner holds.
     """
@@ -244,6 +250,12 @@ def import_page(
             refused.append((preview(entry), outcome.error))
         else:
             (archived if is_too_much else added).append(entry)
+    for text in _clean_all(shelved):
+        outcome = check_text(text, store.allowed_rules(target, text)) or store.keep_archived(target, (text,), author)
+        if isinstance(outcome, Refused):
+            refused.append((preview(text), outcome.error))
+        else:
+            archived.append(text)
     return Imported(tuple(added), tuple(present), tuple(archived), tuple(refused), author.group_id)
 
 

@@ -33,8 +33,10 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
     """Whether the model's `memory` tool also has `read` and `search`."""
     delta_notice: bool = True
     """Whether a user message of a long session lists what changed on the pages since the session began."""
-    overflow: Annotated[Literal["refuse", "archive"], Guarded(("refuse", "archive"))] = "refuse"
-    """What a write to a full page does: refuse, or move the entry changed longest ago to the archive."""
+    overflow: Annotated[Literal["curate", "refuse", "archive"], Guarded(("curate", "refuse", "archive"))] = "curate"
+    """What a write to a full page does: what a person writes moves the least useful entries to the archive and a
+    model's write is refused (curate), every write is refused (refuse), or every write moves the entries changed longest
+    ago to the archive (archive)."""
     write_approval: Annotated[Literal["off", "background", "all"], Guarded(("all", "background", "off"))] = "off"
     """Which writes wait for a person: none, those of the background review, or all of the agent's."""
     untrusted: Annotated[Literal["hold", "mark", "allow"], Guarded(("hold", "mark", "allow"))] = "hold"

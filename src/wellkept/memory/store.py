@@ -18,23 +18,26 @@ from wellkept.core.ids import OWNER, LedgerId, SourceName, UserId, sha256
 from wellkept.core.ports import ignore
 from wellkept.core.provenance import Kind, Source
 from wellkept.core.regular_files import explain_errors
-from wellkept.core.text import JSON
+from wellkept.core.text import JSON, split_words
 from wellkept.core.values import JsonStruct
 from wellkept.memory.page import (
     OF_AGENT,
     PERSON,
+    PINNED,
     Add,
     Author,
     Change,
     Edit,
     Page,
     Replace,
+    Room,
     Step,
     StoredPage,
     Target,
     apply_edits,
     clean,
     find_drift,
+    find_pinned,
     find_unverified,
     find_verdict,
     list_unsafe,
@@ -45,6 +48,7 @@ from wellkept.memory.page import (
     refuse_too_long,
     render,
     replay,
+    shelve,
     steps_between,
     undone_ids,
 )
@@ -107,6 +111,9 @@ class Pages(Protocol):
     def back_up(self, target: Target, raw: bytes, *, epoch: int) -> str:
         """Keep a copy of the raw bytes, once per distinct content, the newest ten; return the copy's name."""
 
+    def archive(self) -> "Pages":
+        """Return the archives of these pages: what left them to make room. They are written under the pages' locks."""
+
 
 class WrittenPage(Struct, frozen=True):
     """A page after its write, with the ids of its ledger rows (none when the ledger could not be written)."""
@@ -156,10 +163,33 @@ class PageWriter:
             if trouble and change.is_only_copy:
                 raise StorageError(f"nothing was changed: the archive cannot be written: {trouble}", _LEDGER_REMEDY)
             after = Page(change.entries, limit)
+            # an entry that moves is for a moment in both places, so that a killed writer loses none
+            self._add_to_archive(target, change.archived)
             if change.entries != page.entries or repair:
                 self._pages.replace(target, after.text, expected=stored)
+            self.drop_archived(target, {*change.entries, *change.withdrawn})
         self._report(target, change, ids, author)
         return WrittenPage(after, change, tuple(ids), self._warn(trouble))
+
+    def _add_to_archive(self, target: Target, texts: Sequence[str]) -> None:
+        """Append texts to the archive of a page; raises Unreadable, and changes nothing, if it cannot be read."""
+        if texts:
+            stored = self._pages.archive().read(target)
+            entries = tuple(dict.fromkeys((*stored.entries, *texts)))
+            if entries != stored.entries:
+                self._pages.archive().replace(target, Page(entries, 0).text, expected=stored)
+
+    def drop_archived(self, target: Target, texts: Collection[str]) -> None:
+        """Remove texts from the archive of a page; call it under the lock of the page."""
+        stored = self._pages.archive().read(target)
+        if not stored.raw:
+            return
+        try:
+            rest = tuple(entry for entry in stored.entries if entry not in texts)
+        except Unreadable:  # reported by `kept doctor`; readers leave out what is on the page
+            return
+        if rest != stored.entries:
+            self._pages.archive().replace(target, Page(rest, 0).text, expected=stored)
 
     def record_outside_edits(self, target: Target) -> None:
         """Record what was changed on a page without kept."""
@@ -260,6 +290,8 @@ def find_outside(target: Target, recorded: Sequence[str], entries: Sequence[str]
 FILE_NAMES = {Target.MEMORY: "MEMORY.md", Target.USER: "USER.md"}
 PROJECTS = "projects"
 """The folder of the projects' folders."""
+ARCHIVE = "archive"
+"""The folder of what left the pages to make room; it is divided as that of the pages."""
 BACKUPS_KEPT = 10
 
 
@@ -267,15 +299,25 @@ class FilePages:
     """The pages in one folder, `memories/`, and that of one project below; implements `Pages`."""
 
     def __init__(
-        self, folder: Path, *, project: str | None = None, write: Callable[[Path, bytes], None] = write_atomically
+        self,
+        folder: Path,
+        *,
+        project: str | None = None,
+        write: Callable[[Path, bytes], None] = write_atomically,
+        part: str = "",
     ) -> None:
-        self._folder = folder
+        self._root = folder
+        self._folder = folder / part
         self._project = project
         self._write = write
 
     def for_project(self, project: str | None) -> "FilePages":
         """Return the same pages with that of a project, given by its folder."""
-        return FilePages(self._folder, project=project, write=self._write)
+        return FilePages(self._root, project=project, write=self._write)
+
+    def archive(self) -> "FilePages":
+        """Return the archives of these pages: files of the same format and names, in a folder of their own."""
+        return FilePages(self._root, project=self._project, write=self._write, part=ARCHIVE)
 
     def projects(self) -> list[str]:
         """Return the folders of all projects that have a page."""
@@ -287,10 +329,11 @@ class FilePages:
         return nameless if (self._folder / PROJECTS / nameless).is_dir() else project
 
     def rename_project(self, old: str, new: str) -> None:
-        """Give the folder of a project another name."""
-        source, target = (self._folder / PROJECTS / name for name in (old, new))
-        if source.is_dir():
-            move(source, target)
+        """Give the folders of a project, that of its archive too, another name."""
+        for part in (ARCHIVE, ""):
+            source, target = (self._folder / part / PROJECTS / name for name in (old, new))
+            if source.is_dir():
+                move(source, target)
 
     def prepare(self) -> None:
         """Create the folder and remove temporary files of killed writers."""
@@ -300,10 +343,12 @@ class FilePages:
             remove_stale_temps(self._path(Target.USER))
         if self._project and self._path(Target.PROJECT).parent.is_dir():
             remove_stale_temps(self._path(Target.PROJECT))
+        if self._folder == self._root and (self._root / ARCHIVE).is_dir():
+            self.archive().prepare()
 
     def name(self, target: Target) -> str:
         """Return the file name of a page, below the folder."""
-        return self._path(target).relative_to(self._folder).as_posix()
+        return self._path(target).relative_to(self._root).as_posix()
 
     def read(self, target: Target) -> StoredPage:
         """Return a page; a missing file is an empty page. The stamp is the time of the last write in nanoseconds."""
@@ -324,6 +369,7 @@ class FilePages:
         # the lock keeps other agents out, but not a text editor
         if (read_bytes(path) or b"") != expected.raw:
             raise Busy(f"{str(path)!r} was changed by another program at the same moment", "try again")
+        make_folder(path.parent)  # the first entry of an archive
         self._write(path, data)
         with explain_errors("read back", path):
             if read_bytes(path) != data:
@@ -385,11 +431,19 @@ class Outcome(JsonStruct, frozen=True):
     ledger_ids: tuple[LedgerId, ...] = ()
     note: str = ""
     change: Change = field(name="_change", default_factory=lambda: Change((), ()))
+    moved: tuple[str, ...] = field(name="_moved", default=())
+    """The beginnings of the entries that moved to the archive, as a model may see them."""
+    contradicts: tuple[str, ...] = field(name="_contradicts", default=())
+    """Entries that may say another value of the same thing as the one that was added."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the outcome as commands print it with --json."""
-        return {"success": True, **super().as_json()}
+        contradicts: dict[str, JSON] = {"contradicts": [*self.contradicts]} if self.contradicts else {}
+        return {"success": True, **super().as_json(), **contradicts}
 
+
+MOST_ARCHIVED_CHARS = 65_536
+"""The length up to which a text that no page can hold goes to the archive."""
 
 _SWITCHES = {Target.MEMORY: "memory_enabled", Target.USER: "user_profile_enabled", Target.PROJECT: "memory_enabled"}
 """The setting that switches a page off; that of a project is also off without the page `memory`."""
@@ -491,6 +545,17 @@ class MemoryStore:
     def entries(self, target: Target | str) -> list[str]:
         """Return the live entries of a page."""
         return list(self.page(target).entries)
+
+    def archived(self, target: Target | str) -> list[str]:
+        """Return the entries that moved to the archive of a page, oldest first, without those that are back on it."""
+        archived = self.pages.archive().read(Target(target)).entries
+        live = self.pages.read(Target(target)).entries if archived else ()
+        return [entry for entry in archived if entry not in live]
+
+    def drop_archived(self, target: Target, texts: Collection[str]) -> None:
+        """Remove texts from the archive of a page; the ledger keeps what it says about them."""
+        with self.pages.lock(target, timeout_seconds=self.settings.lock_timeout_seconds):
+            self._writer.drop_archived(target, texts)
 
     def mask(self, target: Target, entries: Sequence[str], *, is_page: bool = False) -> list[str]:
         """Return texts of a page as a model may see them: threats as a marker, unverified entries with their source.
@@ -630,8 +695,17 @@ class MemoryStore:
         return self._outcome(target, WrittenPage(Page(change.entries, self.limit(target)), change, ()))
 
     def _change(self, target: Target, page: Page, edits: Sequence[Edit], author: Author) -> Change | Refused:
-        oldest_first = partial(self._list_movable, target, author) if self.settings.overflow == "archive" else None
-        return apply_edits(page, edits, oldest_first=oldest_first)
+        return apply_edits(page, edits, room=self._find_room(target, author))
+
+    def _find_room(self, target: Target, author: Author) -> Room | None:
+        """Return how a full page makes room for this author, None if it must not: the write is refused then."""
+        match self.settings.overflow:
+            case "curate" if author.origin in PERSON:
+                return Room(partial(self._sort_by_use, target), is_never_refused=True)
+            case "archive":
+                return Room(partial(self._list_movable, target, author))
+            case _:
+                return None
 
     def _list_movable(self, target: Target, author: Author, entries: Sequence[str]) -> list[str]:
         """Return the entries that a write may move to the archive; an untrusted source moves no verified entry."""
@@ -641,7 +715,42 @@ class MemoryStore:
         if is_foreign and author.origin in OF_AGENT and self.settings.untrusted == "hold":
             unverified = self.list_unverified(target)
             entries = [entry for entry in entries if entry in unverified]
-        return self._sort_oldest_first(target, entries)
+        return self._sort_oldest_first(target, self._drop_pinned(target, entries))
+
+    def _sort_by_use(self, target: Target, entries: Sequence[str]) -> list[str]:
+        """Return `entries`, the least useful first: what a later one says too, then by the time of the last change."""
+        by_age = self._sort_oldest_first(target, self._drop_pinned(target, entries))
+        words = [frozenset(split_words(entry.casefold())) for entry in by_age]
+        repeated = {
+            entry for place, entry in enumerate(by_age) if any(words[place] <= later for later in words[place + 1 :])
+        }
+        return sorted(by_age, key=lambda entry: entry not in repeated)
+
+    def _drop_pinned(self, target: Target, entries: Sequence[str]) -> list[str]:
+        try:
+            pinned = find_pinned(self.ledger.rows(target))
+        except StorageError:
+            pinned = set()
+        return [entry for entry in entries if entry not in pinned]
+
+    def pin(self, target: Target, needle: str, author: Author) -> Outcome | Refused:
+        """Keep the one entry that contains a text on its page whatever its age, or no longer: `author.reason` says it.
+
+        An entry that is marked so already is left as it is.
+        """
+
+        def decide(page: Page) -> Change | Refused:
+            index = page.entries.index(needle) if needle in page.entries else page.find(needle)
+            if isinstance(index, Refused):
+                return index
+            entry, wants_pin = page.entries[index], author.reason == PINNED
+            if (entry in find_pinned(self.ledger.rows(target))) is wants_pin:
+                return Change(page.entries, (), f"The entry is {'pinned' if wants_pin else 'not pinned'} already.")
+            return Change(
+                page.entries, (Step("replace", entry, entry, index),), "Pinned." if wants_pin else "Unpinned."
+            )
+
+        return self._refuse_disabled(target) if not self.is_enabled(target) else self.write(target, decide, author)
 
     def _vouch(self, target: Target, page: Page, edits: Sequence[Edit], author: Author) -> Change | None:
         """Return the change that records a person's permission or confirmation for entries already on the page.
@@ -676,9 +785,19 @@ class MemoryStore:
         steps = tuple(Step("archive", text, None, -1) for text in texts)
         return self.write(target, lambda page: Change(page.entries, steps, "Archived.", is_only_copy=True), author)
 
+    def keep_archived(self, target: Target, texts: Sequence[str], author: Author) -> Outcome | Refused:
+        """Add texts to those that left the page to make room, as if they had been on it."""
+
+        def decide(page: Page) -> Change:
+            fresh = [text for text in texts if text not in page.entries]
+            added, moved = shelve(page.entries, fresh)
+            return Change(page.entries, added, "Archived.", moved, archived=tuple(fresh), is_only_copy=True)
+
+        return self.write(target, decide, author)
+
     def _outcome(self, target: Target, written: WrittenPage) -> Outcome:
         displaced = [step.before or "" for step in written.change.overflow]
-        moved = [preview(text) for text in self.mask(target, displaced)] if displaced else []
+        moved = tuple(preview(text) for text in self.mask(target, displaced)) if displaced else ()
         return Outcome(
             target=target,
             message=written.change.message,
@@ -686,8 +805,9 @@ class MemoryStore:
             used_chars=len(written.page.text),
             char_limit=written.page.limit,
             ledger_ids=written.ledger_ids,
-            note=f"Moved to the archive to make room: {'; '.join(moved)}" if moved else written.warning,
+            note=_describe_moves(written, moved) if moved else written.warning,
             change=written.change,
+            moved=moved,
         )
 
     def _mask_matches(self, target: Target, refused: Refused) -> Refused:
@@ -729,8 +849,10 @@ class MemoryStore:
         if isinstance(entry, Refused):
             return entry
         # before the scan, so that megabytes are not scanned; an earlier step of a batch may be replaced by a later one
-        if is_last and len(entry) > self.limit(target) and len(entry) > len((page := self.page(target)).text):
-            return refuse_too_long(page, entry)
+        room = self._find_room(target, author)
+        limit = MOST_ARCHIVED_CHARS if room is not None and room.is_never_refused else 0
+        if is_last and len(entry) > max(limit, self.limit(target)) and len(entry) > len(self.page(target).text):
+            return refuse_too_long(self.page(target), entry)
         return check_text(entry, author.allow)
 
     def _sort_oldest_first(self, target: Target, entries: Sequence[str]) -> list[str]:
@@ -741,10 +863,28 @@ class MemoryStore:
             return list(entries)
 
 
+def _describe_moves(written: WrittenPage, moved: Sequence[str]) -> str:
+    """Return which entries moved to the archive, and the commands that bring them back."""
+    ids = written.ledger_ids[len(written.change.steps) :]
+    commands = ", ".join(f"`kept memory restore {ledger_id}`" for ledger_id in ids)
+    return f"Moved to the archive to make room: {'; '.join(moved)}" + (f" (back: {commands})" if commands else "")
+
+
 def _open_folder(folder: Path, user: UserId) -> Storage:
     from wellkept.memory.ledger import Ledger
 
     return Storage(FilePages(folder), Ledger(folder / "ledger.db", user=user))
+
+
+def find_contradicted(entries: Iterable[str], text: str) -> list[str]:
+    """Return the entries that a text may take the place of, because it says another value of the same thing."""
+    others = [entry for entry in entries if entry != text]
+    if not others:
+        return []
+    from wellkept.facts.comparison import LIKELY, compare, read  # reads word lists, which most processes do not need
+
+    later = read(text)
+    return [entry for entry in others if compare(read(entry), later) >= LIKELY]
 
 
 def check_text(text: str, allow: frozenset[str] = frozenset()) -> Refused | None:

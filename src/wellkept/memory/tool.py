@@ -15,7 +15,7 @@ from wellkept.core.tools import Tool, ToolContext, ToolSchema, read_schema
 from wellkept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from wellkept.memory.history import search_archive
 from wellkept.memory.page import Add, Author, Edit, Page, Remove, Replace, Target, refuse_batch, subject_of
-from wellkept.memory.store import MemoryStore
+from wellkept.memory.store import MemoryStore, Outcome, find_contradicted
 
 
 def memory_schema(*, has_project: bool = False) -> ToolSchema:
@@ -161,6 +161,12 @@ _COUNTED_REASONS = {Reason.OVER_BUDGET, Reason.NO_MATCH, Reason.BATCH, Reason.AM
 """Refusals that a model answers by trying again; after three of them in a turn the next one is final."""
 
 
+_CONFLICT = (
+    "An entry may say another value of the same thing. If the new one takes its place, send the edit under `conflicts`;"
+    " if both hold, leave them."
+)
+
+
 class MemoryTool:
     """Answers calls of the `memory` tool, and stops a model that cannot make its edit fit."""
 
@@ -221,12 +227,25 @@ class MemoryTool:
         if isinstance(result, Staged | Held):
             return result.as_json()
         self._failed = 0
+        note = result.outcome.note or "Durable now; the prompt shows it from the next session on."
+        conflicts = self._list_conflicts(request, result.outcome)
         return {
             # as written under the lock: reading the page again could only show somebody else's next edit
             **self._state(result.outcome.target, result.outcome.change.entries),
             "message": result.outcome.message,
-            "note": result.outcome.note or "Durable now; the prompt shows it from the next session on.",
+            "note": f"{note} {_CONFLICT}" if conflicts else note,
+            **({"conflicts": conflicts} if conflicts else {}),
         }
+
+    def _list_conflicts(self, request: WriteRequest, outcome: Outcome) -> list[JSON]:
+        """Return the entries that may say another value of the same thing as what was added, each with the edit."""
+        conflicts = list[JSON]()
+        for step in outcome.change.steps:
+            if step.action == "add" and step.after in outcome.change.entries:
+                for old in find_contradicted(outcome.change.entries, step.after):
+                    shown = self._store.mask(request.target, (old,))[0]
+                    conflicts.append({"action": "replace", "old_text": shown, "content": step.after})
+        return conflicts
 
     def _find_taints(self, request: WriteRequest, context: ToolContext) -> dict[str, Taint]:
         """Return the taints of a write, by text: sources read before it, and unverified entries that it repeats."""

@@ -149,6 +149,10 @@ def check_pages(store: MemoryStore, approvals: Approvals) -> Iterator[Check]:
     here = targets(store, None)
     for target in here:
         yield run_probe(f"page {target.value}", lambda target=target: _page(store, target))  # type: ignore[misc] # the default binds the loop variable
+        try:
+            store.archived(target)
+        except Unreadable as error:
+            yield Check(f"archive of {target.value}", Health.ERROR, error.message, "correct its bytes in an editor")
     for target in here:
         try:
             gap = History(store).gap(target)

@@ -55,6 +55,8 @@ class PageViews(Struct, frozen=True):
     masked: Mapping[Target, tuple[str, ...]]
     """The entries of each readable page, in order, as a model may see them: threats are replaced by a marker."""
     waiting: int
+    archived: Mapping[Target, tuple[str, ...]] = field(default_factory=dict)
+    """What left each page to make room, as a model may see it."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the pages by name."""
@@ -74,7 +76,8 @@ def show_pages(caller: Caller, target: Target | None = None, *, with_metadata: b
     }
     # most homes have no pending writes: do not load what reads them
     has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
-    return PageViews(views, masked, len(caller.space.approvals.waiting()) if has_pending else 0)
+    archived = {one.target: tuple(store.mask(one.target, one.archived)) for one in views if one.archived}
+    return PageViews(views, masked, len(caller.space.approvals.waiting()) if has_pending else 0, archived)
 
 
 class Snapshot(Struct, frozen=True):
@@ -117,7 +120,46 @@ def edit_entry(
         caller.require_person("`kept memory add`, with `--allow` or `--yes`")
     if caller.why_no_person:
         return _write_as_agent(caller, edit, target)
-    return _writable(caller).apply_all(target, (edit,), Author(session_id=caller.session_id, allow=allow))
+    author = Author(session_id=caller.session_id, allow=allow)
+    return _name_contradicted(caller, _writable(caller).apply_all(target, (edit,), author))
+
+
+def find_contradicted(caller: Caller, text: str, target: Target = Target.MEMORY) -> list[str]:
+    """Return the entries of a page that a text may take the place of."""
+    from wellkept.memory import store as pages
+
+    return pages.find_contradicted(caller.space.memory.page(target).entries, text.strip())
+
+
+def _name_contradicted(caller: Caller, outcome: Outcome | Refused) -> Outcome | Refused:
+    """Return the outcome with the entries that what it added may contradict, as a model may see them."""
+    from msgspec.structs import replace
+
+    from wellkept.core.errors import Refused
+    from wellkept.memory.store import find_contradicted as find
+
+    if isinstance(outcome, Refused):
+        return outcome
+    entries = outcome.change.entries
+    added = [step.after for step in outcome.change.steps if step.action == "add" and step.after in entries]
+    old = [entry for text in added if text for entry in find(entries, text)]
+    return replace(outcome, contradicts=tuple(caller.space.memory.mask(outcome.target, old))) if old else outcome
+
+
+def pin_entry(
+    caller: Caller, which: str, target: Target = Target.MEMORY, *, is_pinned: bool = True
+) -> Outcome | Refused:
+    """Keep an entry on its page whatever its age, or no longer.
+
+    `which` is a part of the entry, or its number on the page, counted from 1.
+    """
+    from wellkept.memory.page import PINNED, UNPINNED
+
+    store = _decide(caller, "pin TEXT" if is_pinned else "unpin TEXT")
+    entries = store.page(target).entries
+    place = int(which) if which.isdecimal() and len(which) < 5 else 0
+    needle = entries[place - 1] if 0 < place <= len(entries) else which
+    return store.pin(target, needle, Author(session_id=caller.session_id, reason=PINNED if is_pinned else UNPINNED))
 
 
 def _write_as_agent(caller: Caller, edit: Edit, target: Target) -> Outcome | Refused:
@@ -126,7 +168,7 @@ def _write_as_agent(caller: Caller, edit: Edit, target: Target) -> Outcome | Ref
     author = Author(origin="agent", session_id=caller.session_id, sources={subject_of(edit): COMMAND_SOURCE})
     match write_memory(_writable(caller), caller.space.approvals, WriteRequest(target, (edit,)), author):
         case Written(outcome):
-            return outcome
+            return _name_contradicted(caller, outcome)
         case Held() | Staged() as waits:
             answer = waits.as_json()
             error, next_step = str(answer.get("error", answer.get("message"))), answer.get("remedy", answer.get("note"))

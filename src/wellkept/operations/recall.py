@@ -34,6 +34,9 @@ QUERY_CHARS = 400
 _TITLE_CHARS = 80
 _GIVEN_RECEIPTS = 200
 _LEAST_WORDS = 2
+_LEAST_RELEVANCE = 0.5
+"""The score from which an archived entry is shown: a prompt asked nobody for it."""
+_ARCHIVED_PASSAGES = 2
 _COMMAND = expression(r"[/!#][A-Za-z][\w:.-]*(?:\s|$)|[!#]\s")
 _SYNTAX = expression(r'["*]|\b(?:AND|OR|NOT)\b')
 """Characters that are query syntax to the search, but plain text in a prompt."""
@@ -180,6 +183,7 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
     """Return at most three passages of which the search is confident; None without any, or without a question."""
     from wellkept.core.messages import Role
     from wellkept.core.search import SearchRequest
+    from wellkept.facts.replies import asks_history
     from wellkept.sessions.search.discovery import find_conversations, repeats_question
     from wellkept.sessions.search.occurrences import Marker
 
@@ -203,14 +207,28 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
     # what an agent wrote into a call may be the text of others, and it has no source of its own
     matches = [match for match in matches if marker.is_said(match.message.message)]
     matches = [match for match in matches if not repeats_question(match.message, query)]
-    if not matches:
+    if not asks_history(query):
+        matches = [match for match in matches if match.superseded_by is None]
+    archived = _quote_archive(caller, recipient.project, query) if most else []
+    if not matches and not archived:
         return None
     scores = {hit.message_id: hit for hit in conversations.found.messages}
     shown = tuple(scores[match.message.id] for match in matches if match.message.id in scores)
     opening = "prompt_passages.md" if recipient.has_tools else "proxy_passages.md"
-    text = build_memory_context_block(_render_passages(matches, marker, opening))
+    text = build_memory_context_block(_render_passages(matches, marker, opening, archived))
     spent = (time.perf_counter() - begun) * 1_000
     return PromptRecall(text, shown, len(conversations.found.messages), spent, query)
+
+
+def _quote_archive(caller: Caller, project: str | None, query: str) -> list[str]:
+    """Return entries that left the pages to make room and are about the question; the start block has the others."""
+    store = caller.space.memory_in(project)
+    if not any(store.pages.archive().read(target).raw for target in store.targets):
+        return []
+    from wellkept.agent.without_model.passages import search_archive
+
+    passages = search_archive(store, query, least=_LEAST_RELEVANCE)[:_ARCHIVED_PASSAGES]
+    return [quote(one_line(passage.text, width=PASSAGE_CHARS), passage.source) for passage in passages]
 
 
 def read_question(prompt: str) -> str | None:
@@ -226,8 +244,8 @@ def read_question(prompt: str) -> str | None:
     return query if len(telling) + len(pairs) >= _LEAST_WORDS else None
 
 
-def _render_passages(matches: Sequence[Match], marker: Marker, opening: str) -> str:
-    parts = [resource_text("wellkept.operations", opening).strip()]
+def _render_passages(matches: Sequence[Match], marker: Marker, opening: str, archived: Sequence[str]) -> str:
+    parts = [resource_text("wellkept.operations", opening).strip(), *archived]
     for match in matches:
         text = match.message.message.display_text
         if len(text) > PASSAGE_CHARS:

@@ -26,6 +26,8 @@ from wellkept.sessions.ports import Sessions
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from wellkept.storage.postgres.database import PostgresServer
 
 
@@ -174,18 +176,22 @@ def export_lines(sessions: Sessions, memory: MemoryStore, approvals: Approvals) 
     memory = memory.for_project(None)
     rows = History(memory).rows()
     for target in memory.targets:
-        entries = memory.entries(target)
-        if entries:
-            yield {"type": "page", "target": target.value, "entries": [*entries]}
+        entries, archived = memory.entries(target), memory.archived(target)
+        if entries or archived:
+            yield {"type": "page", "target": target.value, "entries": [*entries], **_archived(archived)}
     for store in memory.projects():
         rows += History(store).rows(Target.PROJECT)
         project = {"type": "page", "target": Target.PROJECT.value, "project": store.project}
-        yield {**project, "entries": [*store.entries(Target.PROJECT)]}
+        yield {**project, "entries": [*store.entries(Target.PROJECT)], **_archived(store.archived(Target.PROJECT))}
     undone = undone_ids(rows)
     for row in rows:
         yield {"type": "edit", **row.as_json(is_undone=row.id in undone)}
     for pending in approvals.waiting():
         yield {"type": "pending", **pending.as_json()}
+
+
+def _archived(entries: Sequence[str]) -> dict[str, JSON]:
+    return {"archived": [*entries]} if entries else {}
 
 
 def export_skills(caller: Caller) -> Iterator[dict[str, JSON]]:

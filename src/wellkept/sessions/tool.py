@@ -3,7 +3,7 @@
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from time import perf_counter
@@ -462,10 +462,12 @@ def session_search(
     clock: Clock,
     auxiliary: Callable[[], Completes | None] = lambda: None,
     record: Callable[[NewReceipt], object] | None = None,
+    archive: Callable[[str], Sequence[JSON]] = lambda _query: (),
 ) -> Tool:
     """Return the tool over one user's store; each call opens it, so that a broken one is only an answer.
 
-    `record` is called with the receipt of each answer and must not raise.
+    `record` is called with the receipt of each answer, `archive` with each query; it returns entries that left the
+    pages of the memory to make room. Both must not raise.
     """
 
     def call(arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
@@ -488,7 +490,8 @@ def session_search(
             return {"success": False, "error": error.message, "remedy": error.remedy}
         if record is not None and not context.incognito:
             record(_receipt(asked, context, answer, seconds=perf_counter() - began))
-        return answer.value
+        entries = archive(asked.query) if asked.query is not None else ()
+        return {**answer.value, "archive": list(entries)} if entries else answer.value
 
     return Tool(search_schema(), call)
 

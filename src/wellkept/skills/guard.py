@@ -3,7 +3,8 @@
 import re
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -11,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from wellkept.core.text import resource_text
+from wellkept.languages.language import detect
 from wellkept.security import secrets, unicode
 from wellkept.security.scan import Finding as Threat
 from wellkept.security.scan import Scope, Severity, scan
@@ -144,13 +146,16 @@ _STEERING = frozenset(
         "obfuscation",
     )
 )
-_WARNS = re.compile(
+_WARNING = (
     r"\b(never(?! mind)|do not|don't|must not|should not|shouldn't|avoid|refuse|reject|prevent|block|detect|beware"
     r"|look for|signs? of|against|instead of|protect|attackers?|malicious|untrusted|such as|e\.g\.|for example"
     r"|instructions? (that|which)|(stop|refuse|decline|halt) if asked|if asked to|attempts? to|phrases? like"
-    r"|if (a|the|any|some) [^.;]{0,30}(says?|tells?|asks?|wants?|tries))\b[^.;]{0,60}$",
-    re.IGNORECASE,
+    r"|if (a|the|any|some) [^.;]{0,30}(says?|tells?|asks?|wants?|tries))\b"
 )
+_WARNS = re.compile(_WARNING + r"[^.;]{0,60}$", re.IGNORECASE)
+_IN_SENTENCE = re.compile(_WARNING, re.IGNORECASE)
+_END_OF_SENTENCE = re.compile(r"[.!?;][\"')*_]*\s")
+_QUOTED = re.compile(r"\"[^\"]{3,300}\"|`[^`]{3,300}`|\u201c[^\u201d]{3,300}\u201d")
 _ASKS_FIRST = re.compile(
     r"\b(never|not|n't|no|without)\b.{0,80}\b(without|unless|until|before)\b.{0,40}\b(ask|tell|inform|show|confirm|notif|approv)"
     r"|user interface|\b(secrets?|passwords?|tokens?|stack traces?|raw|internal)\b.{0,30}\bto (the )?(end )?users?\b",
@@ -166,6 +171,7 @@ _HIDES = re.compile(
 )
 _DELIMITERS = re.compile(r"<\|[^|>\n]{1,30}\|>|</?system(-\w+)?>|\[/?INST\]|<</?SYS>>", re.IGNORECASE)
 _GERUNDS = re.compile(r"\b(ignor|disregard|forgett|overrid|bypass|skipp)ing\b", re.IGNORECASE)
+_MENTIONED = re.compile(r"\b(?:could|might|may) be:?\s+[\"'`]?$", re.IGNORECASE)
 _PATTERN_LITERAL = re.compile(r"^\s{0,40}\(?r(['\"])[^\n]{0,200}[|\\*+?][^\n]{0,200}\1[),\s]{0,8}$")
 _WHOSE = re.compile(
     r"\b(all|any|every|their|his|her|user'?s?|person'?s?|contents?|files?|history|conversations?|memory)\b",
@@ -188,9 +194,12 @@ _OPTION = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """The description of a named mode of a program."""
+_FORWARD = re.compile(r"\bthe following(?= \w+ (?:is|are)\b)", re.IGNORECASE)
 _STATELESS = re.compile(r"[^.!?]*\bstateless\b[^.!?]*", re.IGNORECASE)
 _RECIPIENT = re.compile(r"\bto (?!the (?:api|model)\b)", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://|\w@\w|\b\d{1,3}(?:\.\d{1,3}){3}\b")
+_BARE_ADDRESS = re.compile(r"https?://[^\s\"'()]+|[\w.+-]+@[\w-]+\.[\w.]+")
+_MACHINE_SIGN = re.compile(r"[=(){}\[\]<>$\\_|;\"`]|\w[.:/@]\w|^--?\w")
 _STYLE_OBJECT = re.compile(r"\b(?:opacity|display|visibility)\s*:\s*[\w.\"']+(?=\s*[,}])")
 
 
@@ -202,15 +211,17 @@ def is_prose(path: str) -> bool:
 def steering(text: str) -> Iterator[tuple[Threat, int]]:
     """Yield threats in text that a model will read, with their line, except where the text warns against them."""
     # a style object is not hidden text, and "override" with an ordinary object is not an instruction
-    text = _OPTION.sub(r"\1without questions", _YIELDS.sub(r"\1 replace", text))
+    text = _FORWARD.sub("these", _OPTION.sub(r"\1without questions", _YIELDS.sub(r"\1 replace", text)))
     text = _STYLE_OBJECT.sub("", _PLAIN_OVERRIDE.sub("replace", text))
-    suspected = {found.rule: found for found in scan(text, scope=Scope.SKILL).findings if _steers(found)}
+    lines = [*_read_as_prose(text)]
+    whole = "".join(f"{line.words}\n\n" if line.is_alone else f"{line.words}\n" for line in lines)
+    suspected = {found.rule: found for found in scan(whole, scope=Scope.SKILL).findings if _steers(found)}
     if not suspected:
         return
     located: set[str] = set()
     reported: set[str] = set()
-    for number, line in enumerate(text.split("\n"), 1):
-        for found in scan(line, scope=Scope.SKILL).findings if line.strip() else ():
+    for number, line in enumerate(lines, 1):
+        for found in scan(line.words, scope=Scope.SKILL).findings if line.words.strip() else ():
             if found.rule in suspected:
                 located.add(found.rule)
                 if found.rule not in reported and not _warns(line, found):
@@ -219,23 +230,90 @@ def steering(text: str) -> Iterator[tuple[Threat, int]]:
     yield from ((found, 0) for rule, found in suspected.items() if rule not in located)
 
 
+class _Line(Struct, frozen=True):
+    """One line of a text that a model will read."""
+
+    raw: str
+    words: str
+    """What the line says in words; the line itself outside of a block of code."""
+    is_alone: bool
+    """Whether no sentence goes on from it to the next line."""
+
+
+def _read_as_prose(text: str) -> Iterator[_Line]:
+    """Yield the lines with what they say in words.
+
+    Names and values of a program are no words of a sentence, so an `email` beside a `password` in a block of code
+    asks for nothing; what a block of code or a table says in words counts as everywhere.
+    """
+    is_in_block = False
+    for line in text.split("\n"):
+        if _FENCE.match(line):
+            is_in_block = not is_in_block
+            yield _Line(line, line, is_alone=True)
+        elif is_in_block:
+            tokens = line.split()
+            words = [token for token in tokens if not _is_machine(token)]
+            is_code = len(words) < len(tokens)
+            yield _Line(line, " ".join(words) if is_code else line, is_alone=is_code)
+        else:
+            yield _Line(line, line, is_alone=line.lstrip().startswith("|"))
+
+
+def _is_machine(token: str) -> bool:
+    """Whether a token in a block of code belongs to the program; addresses and delimiters also steer a reader."""
+    bare = token.strip("\"'`,.;:!?()")
+    if _BARE_ADDRESS.fullmatch(bare) or _DELIMITERS.search(token):
+        return False
+    return _MACHINE_SIGN.search(bare) is not None or token.endswith(('":', "':"))
+
+
 def warns_before(text: str) -> bool:
-    """Whether the words before a passage warn against it."""
-    return _WARNS.search(text) is not None
+    """Whether the words before a passage warn against it, or only say that it may occur."""
+    return _WARNS.search(text) is not None or _MENTIONED.search(text) is not None
 
 
-def _warns(line: str, found: Threat) -> bool:
-    """Whether a line warns against the threat in it or only mentions it; the scanner gives no position."""
+def _warns(line: _Line, found: Threat) -> bool:
+    """Whether a line warns against the threat in it or only mentions it."""
+    words = line.words
     if found.category == "deception":
-        return _ASKS_FIRST.search(line) is not None or _HIDES.search(line) is None
-    if found.rule == "exfil_prose" and (_WHOSE.search(line) is None or _is_about_requests(line)):
+        return _ASKS_FIRST.search(words) is not None or (_is_english(words) and _HIDES.search(words) is None)
+    names_nobody = _is_english(words) and _WHOSE.search(words) is None
+    if found.rule == "exfil_prose" and (names_nobody or _is_about_requests(words)):
         return True
-    if _PATTERN_LITERAL.match(line) or _is_caused_by(_GERUNDS, line, found):
+    if _PATTERN_LITERAL.match(line.raw) or _is_caused_by(_GERUNDS, words, found):
         return True
-    if not _DELIMITERS.match(line.lstrip(" \t>*#-\"'")) and _is_caused_by(_DELIMITERS, line, found):
+    if not _DELIMITERS.match(line.raw.lstrip(" \t>*#-\"'")) and _is_caused_by(_DELIMITERS, words, found):
         return True
+    if _IN_SENTENCE.search(words) and _is_caused_by(_QUOTED, words, found):
+        return True  # a warning is about what its line quotes, wherever it stands
+    before = [_END_OF_SENTENCE.split(part)[-1] for part in _words_before(words, found)]
+    return bool(before) and all(map(_IN_SENTENCE.search, before))
+
+
+def _is_english(line: str) -> bool:
+    """Whether English words may decide about a line; in other languages, none of them says anything."""
+    return all(sign.isascii() for sign in line if sign.isalpha()) and detect(line) in {"en", None}
+
+
+def _words_before(line: str, found: Threat) -> Iterator[str]:
+    """Yield the words before each occurrence of a threat, from left to right; the scanner gives no position."""
     words = line.split()
-    return any(warns_before(" ".join(words[:place])) for place in range(1, min(len(words), 40)))
+    begin = 0
+    for _ in range(_MOST_OCCURRENCES):
+        if not _is_in(words[begin:], found):
+            return
+        rest = words[begin:]
+        end = bisect_left(range(1, len(rest) + 1), True, key=lambda size: _is_in(rest[:size], found)) + 1
+        first = rest[:end]
+        start = bisect_left(range(1, end), True, key=lambda skipped: not _is_in(first[skipped:], found))
+        yield " ".join(words[: begin + start])
+        begin += end
+    yield ""  # nobody warns against the same thing so often
+
+
+def _is_in(words: Sequence[str], found: Threat) -> bool:
+    return found.rule in {one.rule for one in scan(" ".join(words), scope=Scope.SKILL).findings}
 
 
 def _is_about_requests(line: str) -> bool:
@@ -279,6 +357,7 @@ _CONTINUED = re.compile(r"\\\n[ \t]*")
 _SPLIT_WORD = re.compile(r"(?<=\w)(?:''|\"\"|\\(?=[a-z]))(?=\w)", re.IGNORECASE)
 _IFS = re.compile(r"\$\{?IFS\}?(?:\$9)?")
 _MOST_FINDINGS = 60
+_MOST_OCCURRENCES = 12
 
 
 def inspect_folder(folder: Path) -> Report:

@@ -38,6 +38,8 @@ class TextColumn(Struct, frozen=True):
     """The SQL condition for the rows of `:user`."""
 
 
+OF_HOME = ":user = 'owner'"
+"""The condition for a table that names no user: what it holds is the owner's to forget."""
 NamesIds: TypeAlias = Callable[[str], str]
 """Returns the neutral id for one that holds a text."""
 

@@ -197,6 +197,18 @@ def recover_log(path: Path, *, may_cut: bool) -> str:
     return f"the log of {path.name} was damaged; all {pages} pages in it were recovered; {name} is the old one"
 
 
+def copy_before_damage(path: Path, copy: Path) -> bool:
+    """Copy a database with the part of its log before the damage, as SQLite reads it; False if the log is whole."""
+    found = read_log_of(path)
+    if not (found.spoiled or found.loose):
+        return False
+    with explain_errors("write", copy):
+        copy_bytes(path, copy)
+        with open_replacement(companion_log(copy)) as file:
+            write_log(file, read_log_of(path, until_damage=True), FileBytes(companion_log(path)))
+    return True
+
+
 def read_log_of(path: Path, *, until_damage: bool = False) -> Log:
     """Return what the log of a database holds that may be newer than the file."""
     if _is_empty(companion_log(path)):

@@ -189,6 +189,8 @@ class Database:
         self._local = threading.local()
         # weak: a connection lives as long as its thread, and worker threads come and go in a long conversation
         self._all: WeakSet[Connection] = WeakSet()
+        self._replaced: list[Connection] = []
+        """Connections that could not write, kept until all are closed: a statement may still read with one."""
         self._guard = threading.Lock()
         self._has_wal = True
         """Whether the file system allows a write-ahead log."""
@@ -294,6 +296,7 @@ class Database:
                 with suppress(apsw.Error):
                     connection.close()
             self._all.clear()
+            self._replaced.clear()
         self._local = threading.local()
         self.sync()
 
@@ -452,14 +455,18 @@ class Database:
 
     def _writer(self) -> Connection:
         """Return this thread's connection, reopened if it could not write before."""
-        if self._write_refusal(self.connection) is None:
-            return self.connection
+        before = self.connection
+        if self._write_refusal(before) is None:
+            return before
         with explain_sql_errors(self.path):
-            self._local.connection = self._connect()
-            refused = self._write_refusal(self._local.connection)
-            if refused is not None:
-                raise refused
-        return self.connection
+            connection = self._connect()
+            if self._local.refused is not None:
+                connection.close()
+                raise self._local.refused
+        with self._guard:
+            self._replaced.append(before)
+        self._local.connection = connection
+        return connection
 
     def _prepare(self, connection: Connection) -> Connection:
         with self._guard:

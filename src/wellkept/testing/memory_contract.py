@@ -111,6 +111,20 @@ class PagesContract:
         assert pages.for_project("there-00000002").read(Target.PROJECT).raw == b""
         assert isinstance(_error(lambda: pages.read(Target.PROJECT)), UsageError)
 
+    def test_an_archive_is_apart_from_its_page(self) -> None:
+        """It is written under the lock of the page, is no project of its own, and gets the new name of its project."""
+        pages = self._prepare().for_project("here-00000001")
+        for target in (M, Target.PROJECT):
+            with pages.lock(target, timeout_seconds=5):
+                pages.replace(target, "page", expected=pages.read(target))
+                pages.archive().replace(target, "moved", expected=pages.archive().read(target))
+        pages.rename_project("here-00000001", "there-00000002")
+
+        renamed = self.pages().for_project("there-00000002")
+        assert [renamed.read(target).raw for target in (M, Target.PROJECT)] == [b"page"] * 2
+        assert [renamed.archive().read(target).raw for target in (M, U, Target.PROJECT)] == [b"moved", b"", b"moved"]
+        assert (renamed.projects(), renamed.archive().name(M)) == (["there-00000002"], "archive/MEMORY.md")
+
     def test_users_have_pages_of_their_own(self) -> None:
         """What one user writes, another neither reads nor waits for."""
         mine, hers = self._prepare(), self._prepare(ANN)

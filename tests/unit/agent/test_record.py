@@ -62,6 +62,28 @@ def test_what_was_committed_without_an_answer_is_not_stored_twice(tmp_path):
     database.close()
 
 
+def test_a_note_is_stored_although_the_disk_refused_once(tmp_path):
+    """The next message refers to it: what was asked, and what can be undone."""
+
+    class RefusesOnce(FullDisk):
+        def note(self, session_id, key, value):
+            if self.full:
+                self.full = False
+                raise StorageError("the disk is full", "free some space")
+            self.store.note(session_id, key, value)
+
+    database = open_state(tmp_path / "state.db")
+    disk = RefusesOnce(SqliteSessionStore(database))
+    record = Record(SESSION, disk, lambda event: None)
+    record.add([said("one")])
+    disk.full = True
+
+    record.note(SESSION.id, "dialogue", {"done": [2]})
+
+    assert record.read_note(SESSION.id, "dialogue") == {"done": [2]}
+    database.close()
+
+
 def test_messages_wait_while_the_disk_is_full_and_are_stored_when_there_is_room(tmp_path):
     """The chat continues, says that nothing is stored, and stores all of it later, in order."""
     database = open_state(tmp_path / "state.db")

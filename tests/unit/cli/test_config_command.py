@@ -25,7 +25,7 @@ def test_show_says_where_each_value_came_from(run, home, monkeypatch):
         (("show", "memory.overflw"), "'memory.overflow'"),
         (("show", "memry"), "'memory'"),
         (("set", "memory.overflw", "x"), "'memory.overflow'"),
-        (("set", "memory.overflow", "x"), "refuse | archive"),
+        (("set", "memory.overflow", "x"), "curate | refuse | archive"),
         (("unset", "memory.overflw"), "'memory.overflow'"),
         (("set", "memory.overflow"), "VALUE"),
         (("secret", "not-a-name"), "letters"),
@@ -44,6 +44,7 @@ def test_mistakes_lead_on(run, home, arguments, words):
 def test_set_and_unset(run, home):
     """The file has what was set, then no longer."""
     assert run("config", "set", "memory.memory_char_limit", "50").code == 0
+    assert run("config", "set", "memory.overflow", "refuse").code == 0
     assert run("memory", "add", "x" * 51).code == 1
     assert json.loads(run("config", "unset", "memory.memory_char_limit", "--json").out)["removed"] is True
     assert run("memory", "add", "x" * 51).code == 0

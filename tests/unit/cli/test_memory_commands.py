@@ -635,3 +635,35 @@ def test_preferences_of_past_conversations_are_proposed(run, tmp_path):
     assert run("memory", "propose", "--after", "whenever").code == 2
     assert run("memory", "approve", waiting["id"]).code == 0
     assert "I prefer tabs over spaces" in run("memory", "show").out
+
+
+def test_pin_and_unpin(run):
+    """By a part of the text or by the place on the page; shown with the dates; undone like an edit."""
+    run("memory", "add", "Uses pytest")
+    run("memory", "add", "Port 5432")
+
+    assert run("memory", "pin", "2").out.startswith("Pinned. memory: 2 entries")
+    stories = as_json(run("memory", "show", "--long", "--json"))["memory"]["stories"]
+    assert [story.get("pinned", False) for story in stories] == [False, True]
+    assert run("memory", "show", "--long").out.rstrip().count(", pinned") == 1
+    assert run("memory", "pin", "Port").out.startswith("The entry is pinned already.")
+    assert run("memory", "unpin", "5432").out.startswith("Unpinned.")
+    assert run("memory", "undo").code == 0
+    assert ", pinned" in run("memory", "show", "--long").out
+    assert run("memory", "pin", "nothing like it").code == 1
+
+
+def test_two_values_of_one_thing_are_never_on_a_page_without_a_word(run):
+    """Without a terminal both are kept, both are named, and the command that replaces the old one works."""
+    run("memory", "add", "The database port is 5432")
+
+    added = run("memory", "add", "The database port is 5433")
+    assert added.code == 0
+    assert "another value of the same thing: The database port is 5432" in added.err
+    command = added.err.split("next: ")[1].splitlines()[0]
+    assert run(*shlex.split(command)[1:]).code == 0
+    assert as_json(run("memory", "show", "--json"))["memory"]["entries"] == ["The database port is 5433"]
+
+    again = run("memory", "add", "The database port is 5434", "--json")
+    assert as_json(again)["contradicts"] == ["The database port is 5433"]
+    assert "contradicts" not in as_json(run("memory", "add", "The vet is Dr Silva", "--json"))

@@ -75,7 +75,7 @@ def test_unknown_keys_are_warned_with_the_nearest_name(home):
 @pytest.mark.parametrize(
     ("text", "line", "accepted_words"),
     [
-        ("memory:\n  overflow: sometimes\n", 2, "refuse | archive"),
+        ("memory:\n  overflow: sometimes\n", 2, "curate | refuse | archive"),
         ("memory:\n\n  memory_char_limit: 0\n", 3, "a whole number, greater than 0"),
         ("memory:\n  memory_char_limit: lots\n", 2, "a whole number"),
         ("memory:\n  memory_enabled: 1\n", 2, "true | false"),
@@ -212,7 +212,7 @@ def test_a_setting_in_braces_is_removed_too(home, text):
     """Where a setting has no lines of its own, the file is rewritten."""
     write(home, text)
     assert unset_value(home, "memory.overflow")
-    assert load(home, {}).settings.memory.overflow == "refuse"
+    assert load(home, {}).settings.memory.overflow == "curate"
     assert load(home, {}).settings.memory.user_char_limit == 5
 
 
@@ -445,7 +445,7 @@ def test_a_variable_of_an_agent_does_not_loosen_a_setting(tmp_path):
 
 UNGUARDED = {
     "memory": (
-        "memory_char_limit user_char_limit project_pages project_char_limit read_action delta_notice "
+        "check_project memory_char_limit user_char_limit project_pages project_char_limit read_action delta_notice "
         "lock_timeout_seconds nudge_interval"
     ),
     "sessions": "answer_tokens",

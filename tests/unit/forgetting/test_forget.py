@@ -14,6 +14,7 @@ from wellkept.memory.page import Add, Author, Remove, Replace, Target
 from wellkept.operations.storage import rewrite_tables
 from wellkept.providers.outbox import Outbox, Write
 from wellkept.sessions.receipts import NewReceipt, ShownPage
+from wellkept.sessions.reports import ForgetPlan
 from wellkept.skills.changes import Author as SkillAuthor
 from wellkept.skills.changes import Create, Patch
 from wellkept.skills.editor import SkillEditor
@@ -269,6 +270,29 @@ def name_everything(app, word, project):
             " VALUES (/*! :tenant, */ :user, 's1', '1', :model, 'chat')",
             {"user": OWNER, "model": word},
         )
+        unit.execute(
+            "INSERT INTO imported_items (/*! tenant, */ user_id, source, kind, name, part, mark, state, place, import_number)"
+            " VALUES (/*! :tenant, */ :user, 'codex', 'skill', :name, 0, 'm', 'added', :place, 1)",
+            {"user": OWNER, "name": word, "place": f"{word}:1"},
+        )
+    with app.database.writing() as unit:
+        unit.execute(
+            "INSERT INTO platform_people (/*! tenant, */ platform, person, user_id, name, paired)"
+            " VALUES (/*! :tenant, */ 'signal', :who, :person, 'Ann', 1)",
+            {"who": word, "person": OWNER},
+        )
+        for person, name in (("1", f"{word} Smith"), (word, "Smith")):
+            unit.execute(
+                "INSERT INTO pairing_codes (/*! tenant, */ platform, person, name, code, created, told)"
+                " VALUES (/*! :tenant, */ 'signal', :who, :name, 'ABCD', 1, 1)",
+                {"who": person, "name": name},
+            )
+        for chat, origin in (("1", word), (word, "2")):
+            unit.execute(
+                "INSERT INTO moved_chats (/*! tenant, */ platform, chat, origin)"
+                " VALUES (/*! :tenant, */ 'signal', :chat, :origin)",
+                {"chat": chat, "origin": origin},
+            )
     (project / ".git").mkdir(parents=True)
     memory = app.owner.memory_in(str(project))
     memory.apply(Target.PROJECT, Add("builds with make"))
@@ -276,7 +300,7 @@ def name_everything(app, word, project):
 
 
 def test_names_that_programs_and_folders_gave_are_forgotten(app, home, tmp_path):
-    """Sources, models, profiles, clients, paths of transcripts, names of projects; a page stays that of its project."""
+    """Sources, models, clients, paths, people, chats, imports, names of projects; a page stays that of its project."""
     name_everything(app, "Quixotopia", tmp_path / "quixotopia-site")
 
     outcome = forget_all(app.caller(), plan_forget_words(app.caller(), "quixotopia"))
@@ -309,6 +333,16 @@ def test_names_that_programs_and_folders_gave_are_forgotten_on_a_server(home, tm
     assert outcome.is_complete
     assert done.files_left == ()
     assert entries == ["builds with make"]
+
+
+def test_people_who_asked_to_be_let_in_are_forgotten_with_everything_of_the_owner(app):
+    """They belong to no user yet, and nobody else forgets them."""
+    name_everything(app, "Quixotopia", app.home.path / "project")
+
+    Forgetter(app.caller()).carry_out(Forgetter(app.caller()).plan(ForgetPlan(), everything=True))
+
+    with app.database.reading() as unit:
+        assert list(unit.execute("SELECT name FROM pairing_codes")) == []
 
 
 def test_the_report_holds_no_name_with_the_words(app, home):

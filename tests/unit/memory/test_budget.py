@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.errors import Reason, Refused
-from wellkept.memory.page import Add, Author, Page, Remove, Replace, apply_edits
+from wellkept.memory.page import Add, Author, Page, Remove, Replace, Room, apply_edits
 
 texts = st.text(alphabet="abc ", min_size=1, max_size=12)
 edits = st.lists(
@@ -14,7 +14,7 @@ entries = st.lists(texts.map(str.strip).filter(bool), max_size=5, unique=True).m
 
 
 def decided(page, steps, oldest_first=None):
-    return apply_edits(page, steps, oldest_first=oldest_first)
+    return apply_edits(page, steps, room=oldest_first and Room(oldest_first))
 
 
 @given(entries, edits, st.integers(1, 40))

@@ -76,7 +76,9 @@ class Pages(RuleBasedStateMachine):
 
     @initialize()
     def open(self):
-        limits = MemorySettings(memory_char_limit=LIMIT, user_char_limit=LIMIT, project_char_limit=LIMIT)
+        limits = MemorySettings(
+            memory_char_limit=LIMIT, user_char_limit=LIMIT, project_char_limit=LIMIT, overflow="refuse"
+        )
         self.store = MemoryStore(self.folder, limits, project="demo-12345678")
 
     @rule(page=targets, edit=edits)

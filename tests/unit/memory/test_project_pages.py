@@ -74,7 +74,7 @@ def test_a_threat_in_the_page_of_a_project_is_refused_and_masked(folder, here):
 
 def test_the_limit_is_its_own(make_store):
     """`memory.project_char_limit` counts for the page of a project only."""
-    store = make_store(project_char_limit=20).for_project(HERE)
+    store = make_store(project_char_limit=20, overflow="refuse").for_project(HERE)
 
     assert store.apply("project", Add("x" * 21)).reason is Reason.OVER_BUDGET
     assert not isinstance(store.apply("memory", Add("x" * 21)), Refused)

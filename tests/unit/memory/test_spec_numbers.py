@@ -5,7 +5,7 @@ from wellkept.memory.settings import MemorySettings
 
 
 def test_the_defaults():
-    """Both pages on, two limits, no read action, refuse when full, no approval, thirty days, ten seconds."""
+    """Both pages on, two limits, no read action, a person is never refused for space, no approval, thirty days, ten seconds."""
     assert MemorySettings() == MemorySettings(
         memory_enabled=True,
         user_profile_enabled=True,
@@ -13,7 +13,7 @@ def test_the_defaults():
         user_char_limit=1_375,
         read_action=False,
         delta_notice=True,
-        overflow="refuse",
+        overflow="curate",
         write_approval="off",
         pending_days=30,
         lock_timeout_seconds=10.0,

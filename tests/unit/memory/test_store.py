@@ -52,7 +52,8 @@ def test_a_page_of_another_program_is_read_unchanged(store, folder):
 
 def test_nine_characters_fit_a_limit_of_nine_and_not_of_eight(make_store, folder):
     """`aaa` + delimiter + `bbb` is nine characters."""
-    nine, eight = make_store(memory_char_limit=9), make_store(memory_char_limit=8)
+    nine = make_store(memory_char_limit=9, overflow="refuse")
+    eight = make_store(memory_char_limit=8, overflow="refuse")
     nine.apply("memory", Add("aaa"))
 
     assert eight.apply("memory", Add("bbb")).reason is Reason.OVER_BUDGET
@@ -64,7 +65,7 @@ def test_nine_characters_fit_a_limit_of_nine_and_not_of_eight(make_store, folder
 def test_a_lowered_limit_accepts_only_what_shrinks(make_store):
     """The page stays readable; each smaller state is accepted until it fits again."""
     make_store().apply_all("memory", (Add("a" * 40), Add("b" * 40), Add("c" * 40)))
-    small = make_store(memory_char_limit=30)
+    small = make_store(memory_char_limit=30, overflow="refuse")
 
     assert len(small.entries("memory")) == 3
     assert small.apply("memory", Add("x")).reason is Reason.OVER_BUDGET
@@ -378,7 +379,7 @@ def test_what_stands_blocked_on_a_page_can_be_allowed(store, folder):
 
 def test_an_entry_longer_than_its_page_is_refused_as_such(make_store):
     """What no page can hold is measured alone: merging other entries would not help."""
-    store = make_store(memory_char_limit=9)
+    store = make_store(memory_char_limit=9, overflow="refuse")
     store.apply("memory", Add("aaa"))
 
     assert store.apply("memory", Add("b" * 10)).error.startswith("The entry alone has 10 characters; the limit")

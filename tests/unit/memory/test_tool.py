@@ -334,3 +334,15 @@ def test_the_tool_runs_one_call_at_a_time(make_tool):
     assert "read" in tool.schema.parameters["properties"]["action"]["enum"]
     assert tool.schema.parameters["properties"]["operations"]["items"]["required"] == ["action"]
     assert (tool.schema.name, tool.schema.toolset) == ("memory", "memory")
+
+
+def test_a_second_value_of_one_thing_is_named_with_the_edit_that_replaces_it(call):
+    """Both are kept, because the model decides; the edit can be sent as it is."""
+    call(action="add", content="The database port is 5432")
+    answer = call(action="add", content="The database port is 5433")
+
+    (edit,) = answer["conflicts"]
+    assert "another value" in answer["note"]
+    assert answer["entries"] == ["The database port is 5432", "The database port is 5433"]
+    assert call(**edit)["entries"] == ["The database port is 5433"]
+    assert "conflicts" not in call(action="add", content="The vet is Dr Silva")

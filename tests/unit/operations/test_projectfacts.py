@@ -3,12 +3,12 @@
 import subprocess
 
 import pytest
-from wellkept.operations.pages import approve, edit_entry, list_pending, reject, render_snapshot
 
 from wellkept.app import open_app
 from wellkept.core.errors import Refused, UsageError
 from wellkept.mcp_server.tools import call
 from wellkept.memory.page import Add, Target
+from wellkept.operations.memory import approve, edit_entry, list_pending, reject, render_snapshot
 from wellkept.operations.projectfacts import check_project, find_facts, propose_recent_retirements, propose_retirements
 from wellkept.operations.recall import build_start_block
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.tools import ToolContext
 from wellkept.memory.page import Add, Target
 from wellkept.operations.memory import edit_entry
 from wellkept.operations.recall import BLOCK_CHARS, Recipient, build_start_block, read_question, recall_for_prompt
@@ -174,3 +175,49 @@ def test_no_question_is_searched_for(prompt):
 def test_a_question_is_searched_for(prompt):
     """A path is not a command, and scripts without spaces have words."""
     assert read_question(prompt) is not None
+
+
+@pytest.fixture
+def archived(home):
+    """A caller whose dentist made room on a full page."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.yaml").write_text("memory: {memory_char_limit: 60}\n")
+    app = open_app()
+    caller = app.caller()
+    edit_entry(caller, Add("The dentist is Dr Okafor"))
+    edit_entry(caller, Add("The staging server runs on heron since March"))
+    assert caller.space.memory.archived("memory") == ["The dentist is Dr Okafor"]
+    yield caller
+    app.close()
+
+
+def test_what_made_room_is_recalled_for_a_prompt_about_it(archived):
+    """The start block does not contain it any more; other prompts do not get it."""
+    recalled = recall_for_prompt(archived, "What is the name of my dentist again?", Recipient())
+
+    assert "The dentist is Dr Okafor" in recalled.text
+    assert "archive/MEMORY.md" in recalled.text
+    assert "Okafor" not in build_start_block(archived, None).text
+    assert recall_for_prompt(archived, "Where does the staging server run today?", Recipient()) is None
+
+
+def test_what_made_room_is_in_the_answer_of_the_search_tool(archived):
+    """A model searches it with past conversations; without a hit the answer is as before."""
+    search = next(tool for tool in archived.space.shared_tools() if tool.schema.name == "session_search")
+
+    hit = search.call({"query": "dentist name"}, ToolContext())
+    assert [entry["text"] for entry in hit["archive"]] == ["The dentist is Dr Okafor"]
+    assert "archive" not in search.call({"query": "lighthouse keeper"}, ToolContext())
+
+
+def test_what_no_longer_holds_is_not_recalled(caller):
+    """Unless the question asks for the past."""
+    talk(caller, "a", "The gate code of the garden is 4711.")
+    talk(caller, "b", "The gate code of the garden is 4712 now.")
+
+    now = recall_for_prompt(caller, "What is the gate code of the garden?", Recipient())
+    before = recall_for_prompt(caller, "What was the gate code of the garden before?", Recipient())
+
+    assert "4712" in now.text
+    assert "4711" not in now.text
+    assert "4711" in before.text

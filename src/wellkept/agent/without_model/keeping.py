@@ -20,7 +20,7 @@ from wellkept.facts.chronology import replaces
 from wellkept.facts.replies import begins_correction
 from wellkept.memory.approval import Approvals, Pending
 from wellkept.memory.page import Add, Author, Replace, Target
-from wellkept.memory.store import MemoryStore, rules_in
+from wellkept.memory.store import MemoryStore, Outcome, rules_in
 from wellkept.security.secrets import redact
 
 if TYPE_CHECKING:
@@ -120,7 +120,15 @@ class Keeper:
         if ledger_id:
             said += f" {self._spoken.say('undo_hint', command=f'{self.program} memory undo {ledger_id}')}"
         saved = SavedEntry(ledger_id, target.value, statement.text)
-        return Kept(f"{said}\n{outcome.note}" if outcome.note else said, (saved,))
+        return Kept(f"{said}{self._describe_moves(outcome)}", (saved,))
+
+    def _describe_moves(self, outcome: Outcome) -> str:
+        """Return lines that say what moved to the archive, and how to bring each entry back."""
+        if not outcome.moved:
+            return f"\n{outcome.note}" if outcome.note else ""
+        ids = outcome.ledger_ids[len(outcome.change.steps) :]
+        commands = ", ".join(f"{self.program} memory restore {ledger_id}" for ledger_id in ids)
+        return f"\n  {self._spoken.say('made_room', texts='; '.join(outcome.moved), command=commands)}"
 
     def _report_refusal(self, statement: Statement, refused: Refused, author: Author) -> Kept:
         if refused.reason is not Reason.HELD:

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import groupby
 from typing import Final
@@ -151,38 +152,46 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
     return [*listed[: LISTED - 1], *(replace(last, more=more) for last in listed[LISTED - 1 : LISTED])]
 
 
-def list_page_passages(memory: MemoryStore) -> list[Passage]:
-    """Return every entry of the pages, with the page and the day."""
-    found = []
+def list_page_passages(memory: MemoryStore, *, archive_only: bool = False) -> list[Passage]:
+    """Return every entry of the pages and of their archives, with the page and the day."""
+    passages: list[Passage] = []
     for target in memory.targets:
         if not memory.is_enabled(target):
             continue
-        try:
-            found += _list_page(memory, target)
-        except KeptError:
-            continue  # an unreadable page is reported when the chat starts; the other one still answers
-    return found
+        # an unreadable page is reported when the chat starts, an unreadable archive by `kept doctor`
+        with suppress(KeptError):
+            passages += [] if archive_only else _list_entries(memory, target, memory.entries(target), is_page=True)
+        with suppress(KeptError):
+            passages += _list_entries(memory, target, memory.archived(target), is_page=False)
+    return passages
 
 
-def _list_page(memory: MemoryStore, target: Target) -> list[Passage]:
+def _list_entries(memory: MemoryStore, target: Target, entries: Sequence[str], *, is_page: bool) -> Iterator[Passage]:
+    if not entries:
+        return
     metadata = History(memory).metadata(target)
-    entries = memory.entries(target)
-    passages = []
-    for entry, shown in zip(entries, memory.mask(target, entries, is_page=True), strict=True):
+    name = (memory.pages if is_page else memory.pages.archive()).name(target)
+    for entry, shown in zip(entries, memory.mask(target, entries, is_page=is_page), strict=True):
         known = metadata.get(entry)
         when = f", {from_epoch(known.changed).astimezone():%Y-%m-%d}" if known else ""
-        source = f"{memory.pages.name(target)}{when}"
-        passages.append(Passage(shown, source, 0.0, moment=known.changed if known else 0.0))
-    return passages
+        yield Passage(shown, f"{name}{when}", 0.0, moment=known.changed if known else 0.0)
 
 
 def search_pages(memory: MemoryStore, question: str, focus: str = "") -> list[Passage]:
     """Return the entries that answer a question best, preferably those that share a word with `focus`."""
-    found = list_page_passages(memory)
-    near = zip(found, relevances(focus, [passage.text for passage in found]), strict=True)
-    found = [passage for passage, score in near if score > 0] or found
-    scores = relevances(question, [passage.text for passage in found])
-    scored = [replace(p, score=score) for p, score in zip(found, scores, strict=True) if score >= MIN_SCORE]
+    entries = list_page_passages(memory)
+    near = zip(entries, relevances(focus, [passage.text for passage in entries]), strict=True)
+    return _choose_best(question, [passage for passage, score in near if score > 0] or entries, MIN_SCORE)
+
+
+def search_archive(memory: MemoryStore, question: str, *, least: float = MIN_SCORE) -> list[Passage]:
+    """Return the entries that made room on a page and answer a question: a prompt does not contain them."""
+    return _choose_best(question, list_page_passages(memory, archive_only=True), least)
+
+
+def _choose_best(question: str, passages: Sequence[Passage], least: float) -> list[Passage]:
+    scores = relevances(question, [passage.text for passage in passages])
+    scored = [replace(p, score=score) for p, score in zip(passages, scores, strict=True) if score >= least]
     best = sorted(scored, key=lambda passage: -passage.score)[:MAX_ENTRIES]
     return [passage for passage in best if passage.score >= best[0].score * MIN_SHARE_OF_BEST]
 

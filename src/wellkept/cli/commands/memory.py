@@ -15,6 +15,7 @@ from wellkept.app import Caller
 from wellkept.cli.terminal import (
     JsonFlag,
     YesFlag,
+    ask,
     complete_hint,
     confirm,
     count_noun,
@@ -87,6 +88,7 @@ def show(
     target: TargetOption = None,
     long: Annotated[bool, typer.Option("--long", "-l", help="With dates and origins.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Also show the text of blocked entries.")] = False,
+    archive: Annotated[bool, typer.Option("--archive", help="Also what left the pages to make room.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the pages as they are on disk now."""
@@ -97,6 +99,7 @@ def show(
     else:
         for view in shown.views:
             show_page(view, shown.masked.get(view.target, ()), raw=raw)
+            _show_archive(view.archived if raw else shown.archived.get(view.target, ()), is_listed=archive)
         if shown.waiting:
             note(f"{shown.waiting} waiting for approval: `kept memory pending`")
     unreadable = [view.error for view in shown.views if view.error is not None]
@@ -117,6 +120,15 @@ def show_page(view: "PageView", masked: Sequence[str], *, raw: bool = False) -> 
             say(f"      {_describe(view.metadata.get(entry))}")
 
 
+def _show_archive(texts: Sequence[str], *, is_listed: bool) -> None:
+    """Print what left a page to make room, or only how much it is."""
+    if is_listed:
+        for text in texts:
+            say(f"  archived § {text}".replace("\n", "\n    "))
+    elif texts:
+        note(f"  and {len(texts):,} in the archive: `kept memory show --archive`")
+
+
 def _describe(story: "EntryMetadata | None") -> str:
     if story is None:
         return "not in the ledger"
@@ -124,7 +136,8 @@ def _describe(story: "EntryMetadata | None") -> str:
     session = f" in {story.session_id}" if story.session_id else ""
     state = "a person confirmed it" if story.is_verified else "unverified: `kept memory confirm` or `remove` it"
     read = f"{_tell_source(story.source)} ({state})" if story.source is not None else ""
-    return f"created {created}, changed {changed} by {story.origin}{session}{read}"
+    pinned = ", pinned" if story.is_pinned else ""
+    return f"created {created}, changed {changed} by {story.origin}{session}{read}{pinned}"
 
 
 def _tell_source(source: SourceName | None) -> str:
@@ -178,6 +191,33 @@ def remove(
     _apply(Remove(old_text), target, allow=None, yes=False, as_json=as_json)
 
 
+@app.command()
+def pin(
+    which: Annotated[str, typer.Argument(metavar="TEXT|NUMBER", help="A part of the entry, or its place on the page.")],
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Keep an entry on its page, and so in the prompt, whatever its age."""
+    _pin(which, target, is_pinned=True, as_json=as_json)
+
+
+@app.command()
+def unpin(
+    which: Annotated[str, typer.Argument(metavar="TEXT|NUMBER", help="A part of the entry, or its place on the page.")],
+    target: TargetOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let an entry make room again when its page is full."""
+    _pin(which, target, is_pinned=False, as_json=as_json)
+
+
+def _pin(which: str, target: Target | None, *, is_pinned: bool, as_json: bool) -> None:
+    page = target or Target.MEMORY
+    with open_caller() as caller:
+        outcome = memory.pin_entry(caller, which, page, is_pinned=is_pinned)
+        show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
+
+
 def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: bool, as_json: bool) -> None:
     from wellkept.memory.store import rules_in
 
@@ -185,12 +225,35 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
     _check_rules(allow or [])
     with open_caller() as caller:
         allowed = frozenset(allow or ())
+        is_asked = isinstance(edit, Add) and not yes and not as_json and sys.stdin.isatty()
+        if is_asked and isinstance(edit, Add):
+            edit = _ask_about_contradicted(caller, edit, page)
         outcome = ask_if_held(
             memory.edit_entry(caller, edit, page, allow=allowed),
             lambda held: memory.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
             yes=yes,
         )
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
+    if not isinstance(outcome, Refused) and not is_asked and isinstance(edit, Add):
+        for old in outcome.contradicts:
+            note(f"kept: this entry may say another value of the same thing: {old}")
+            note(f"  next: {shlex.join(['kept', 'memory', 'replace', '--target', page, old, edit.text.strip()])}")
+
+
+def _ask_about_contradicted(caller: Caller, edit: Add, page: Target) -> Edit:
+    """Ask what becomes of the first entry that may say another value of the same thing; return the edit."""
+    for old in memory.find_contradicted(caller, edit.text, page)[:1]:
+        note(f"The page says already: {old}")
+        while True:
+            match ask("replace it, keep both, or cancel? (r/k/c)", default="k").strip().casefold()[:1]:
+                case "r":
+                    return Replace(old, edit.text)
+                case "k":
+                    return edit
+                case "c":
+                    note("Nothing was changed.")
+                    raise typer.Exit(1)
+    return edit
 
 
 def _with_options(refused: Refused, page: Target) -> Refused:

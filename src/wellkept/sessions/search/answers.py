@@ -13,7 +13,7 @@ from wellkept.core.search import Found, FoundMessage, FoundSession, SearchReques
 from wellkept.facts.chronology import Statement, find_reason, find_superseded
 from wellkept.facts.comparison import read, repeats
 from wellkept.facts.relations import Relation, find_relation, is_about_another_thing
-from wellkept.facts.replies import begins_correction
+from wellkept.facts.replies import asks_history, begins_correction
 from wellkept.languages.questions import is_asking
 from wellkept.sessions.search.analysis import split_speaker
 from wellkept.sessions.search.query import asks
@@ -86,7 +86,9 @@ def find_answers(store: "Readable", request: SearchRequest) -> Answers:
     if not superseded and not told:
         return Answers(found, dropped=lookups)
     raised = frozenset((*told, *superseded.values()))
-    return Answers(_reorder(found, hits, superseded | reasons, told), superseded, raised, lookups)
+    # who asks for what was before gets it where it was found
+    order = {} if asks_history(request.query) else superseded | reasons
+    return Answers(_reorder(found, hits, order, told), superseded, raised, lookups)
 
 
 def _find_links(

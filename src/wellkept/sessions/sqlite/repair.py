@@ -18,9 +18,9 @@ from wellkept.sessions.sqlite.check import check_file, has_unread_log
 from wellkept.sessions.sqlite.recovery import DERIVED, Recovery, find_misplaced, read_table
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.connections import statements
-from wellkept.storage.files import create_empty, is_foreign, resolve_link
+from wellkept.storage.files import create_empty, is_foreign, open_scratch, resolve_link
 from wellkept.storage.locks import hold_lock
-from wellkept.storage.log_recovery import recover_log, settle_names
+from wellkept.storage.log_recovery import copy_before_damage, recover_log, settle_names
 from wellkept.storage.maintenance import check_integrity, drop_from_schema, rebuild_indexes, vacuum
 from wellkept.storage.sqlite import Connection, Database, open_state
 from wellkept.storage.swap import Replacement, companion, finish, hold_alone
@@ -207,6 +207,13 @@ def _describe(path: Path, report: Repaired) -> tuple[str, str]:
     return f"{what}; the old file is {aside.name}", "`kept doctor` names what is damaged; a backup may have the rest"
 
 
+_TABLES_TO_ADD = (
+    "SELECT t.name FROM pragma_table_list AS t JOIN earlier.sqlite_schema AS e ON e.name = t.name AND e.type = 'table' "
+    "WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE 'sqlite_%' AND t.name <> 'state_meta'"
+)
+"""Without what a file says of itself, such as the version of its search index."""
+
+
 class Repair:
     """One repair of the file at `path`; it opens and closes the file as it needs."""
 
@@ -292,6 +299,32 @@ class Repair:
         recovery = Recovery(self._path, sink=self._sink)
         recovery.copy_to(fresh)
         with closing(open_state(fresh, self._settings.durability)) as database:
+            self._add_what_the_log_hides(database, recovery.result)
             recovery.settle(database)
             self._store(database)  # builds the search index
         return recovery.result
+
+    def _add_what_the_log_hides(self, database: Database, salvaged: Salvaged) -> None:
+        """Add rows of the state before the damage of the log: it may have moved them to a page that is lost."""
+        with open_scratch(self._path.parent) as folder:
+            earlier = folder / self._path.name
+            try:
+                if not copy_before_damage(self._path, earlier):
+                    return
+                open_state(earlier).close()  # as it is now declared
+            except (StorageError, Unreadable, DamagedLog) as error:
+                log.warning("the state before the damage of the log cannot be read: %s", error)
+                return
+            connection = database.connection
+            connection.execute("PRAGMA foreign_keys = OFF")
+            connection.execute("ATTACH ? AS earlier", (str(earlier),))
+            try:
+                with database.writing(with_checksums=False):
+                    names = [str(name) for (name,) in connection.execute(_TABLES_TO_ADD).fetchall()]
+                    for name in names:
+                        if not name.startswith(DERIVED):
+                            connection.execute(f"INSERT OR IGNORE INTO main.{name} SELECT * FROM earlier.{name}")  # noqa: S608 - names of our tables
+                            salvaged.rows[name] = salvaged.rows.get(name, 0) + connection.changes()
+            finally:
+                connection.execute("DETACH earlier")
+                connection.execute("PRAGMA foreign_keys = ON")

@@ -3,7 +3,7 @@
 
 ALTER TABLE messages ADD COLUMN checksum INTEGER;
 
-INSERT INTO state_meta (key, value)
+INSERT OR REPLACE INTO state_meta (key, value)
 SELECT 'checksums_missing_to', CAST(max(id) AS TEXT) FROM messages HAVING max(id) IS NOT NULL;
 
 -- a program that changes a row leaves its checksum as it was: then the checksum is computed again with the index

@@ -2,7 +2,7 @@
 -- hash, and the index of `blob_uses` repeats all of it. `storage/row_checksums.py` computes it; until then it is empty.
 -- The triggers remove the checksum of a row that another program changes.
 
-INSERT INTO state_meta (key, value) SELECT 'row_checksums_missing', '1' FROM sessions LIMIT 1;
+INSERT OR REPLACE INTO state_meta (key, value) SELECT 'row_checksums_missing', '1' FROM sessions LIMIT 1;
 
 ALTER TABLE state_meta ADD COLUMN checksum INTEGER;
 CREATE TRIGGER state_meta_unchecked AFTER UPDATE OF

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from wellkept.core.errors import StorageError
 from wellkept.core.ports import UnitOfWork
-from wellkept.storage.columns import NamesIds, Part, TextColumn, new_values
+from wellkept.storage.columns import OF_HOME, NamesIds, Part, TextColumn, new_values
 from wellkept.storage.postgres.database import SCHEMA, UserDatabase
 from wellkept.storage.postgres.schema import list_user_tables
 from wellkept.storage.texts import Texts
@@ -239,7 +239,7 @@ def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts, n
     for column in columns:
         if column.part is Part.BY_STORE:
             continue
-        holder, owner = _find_holder(database, column.table)
+        holder, owner = _find_holder(database, column)
         with holder.writing() as unit:
             for value, place in _rows_holding(unit, column, texts, owner, database.user):
                 where = f"WHERE {owner} AND ctid = :place::tid"
@@ -256,23 +256,24 @@ def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts, n
 
 def count_holding(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -> int:
     """Return how many of the user's rows hold one of the texts."""
-    holders = {_find_holder(database, column.table) for column in columns}
+    holders = {_find_holder(database, column) for column in columns}
     count = 0
     for holder, owner in holders:
         with holder.reading() as unit:
-            own = [column for column in columns if _find_holder(database, column.table) == (holder, owner)]
+            own = [column for column in columns if _find_holder(database, column) == (holder, owner)]
             count += sum(len(_rows_holding(unit, column, texts, owner, database.user)) for column in own)
     return count
 
 
-def _find_holder(database: UserDatabase, table: str) -> tuple[UserDatabase, str]:
+def _find_holder(database: UserDatabase, column: TextColumn) -> tuple[UserDatabase, str]:
     """Return whose transaction sees the user's rows of a table, and the condition for them.
 
-    A table of the whole tenant names a user by the id itself, which may be another text than the key.
+    A table of the whole tenant names a user by the id itself, which may be another text than the key, or no user.
     """
-    if table in list_user_tables():
+    if column.table in list_user_tables():
         return database, "tenant = :tenant AND user_id = :user"
-    return database.server.for_tenant(), "tenant = :tenant AND user_id = :person"
+    owner = ":person::text = 'owner'" if column.of_user == OF_HOME else "user_id = :person"
+    return database.server.for_tenant(), f"tenant = :tenant AND {owner}"
 
 
 def _rows_holding(

@@ -273,3 +273,27 @@ def test_a_correction_of_something_else_does_not_answer(store: SqliteSessionStor
     assert of_bath.matches[0].message.message.text == bath[0]
     assert of_bath.superseded == {}
     assert of_tiles.matches[0].message.message.text == "no, white. Blue makes it dark."
+
+
+def test_a_question_for_what_was_before_gets_it_where_it_was_found(store: SqliteSessionStore) -> None:
+    """The earlier statement is marked all the same."""
+    say(store, "a", DAY, "the api listens on port 8443", "Noted")
+    say(store, "b", 2 * DAY, "the api listens on port 9443 now", "Noted")
+
+    now = find_conversations(store, SearchRequest("which port does the api listen on?"))
+    before = find_conversations(store, SearchRequest("which port did the api listen on before?"))
+
+    assert [match.session.id for match in now.matches] == ["b", "a"]
+    assert now.superseded == before.superseded != {}
+    assert {match.session.id for match in before.matches} == {"a", "b"}
+
+
+def test_an_answer_that_confirms_follows_the_statement(store: SqliteSessionStore) -> None:
+    """Otherwise it would give the outdated value first."""
+    say(store, "a", DAY, "The project budget is $100,000.", "Noted. Project budget set at $100,000.")
+    say(store, "b", 2 * DAY, "The project budget is now $150,000.", "Fine")
+
+    found = find_conversations(store, SearchRequest("what's the project budget?"))
+
+    assert found.matches[0].session.id == "b"
+    assert len(found.superseded) == 2
