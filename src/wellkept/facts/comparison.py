@@ -65,12 +65,14 @@ NEVER: Final = -100.0
 
 def compare(earlier: Reading, later: Reading, context: Context = ALONE) -> float:
     """Return how surely the later statement takes the place of the earlier one; `SURE` and `LIKELY` are bounds."""
-    is_one_thing = not context.is_next and _tell_one_thing(earlier, later)
-    if not context.is_next and earlier.keys.isdisjoint(later.keys) and not is_one_thing:
-        return NEVER
-    if not later.is_changing and not is_one_thing and earlier.kinds.isdisjoint(later.kinds):
-        return NEVER  # nothing differs that could be the value of one thing
+    # what is quickly known comes first: a search compares many pairs, most of which have nothing in common
     if not earlier.is_statement or not later.is_statement or (later.lead and later.is_closing):
+        return NEVER
+    is_apart = not context.is_next and earlier.keys.isdisjoint(later.keys)
+    # or nothing differs that could be the value of one thing
+    if (is_apart or (not later.is_changing and earlier.kinds.isdisjoint(later.kinds))) and (
+        context.is_next or not _tell_one_thing(earlier, later)
+    ):
         return NEVER
     if _restates(earlier, later) or _name_other_tools(earlier, later):
         return NEVER
@@ -84,10 +86,10 @@ def compare(earlier: Reading, later: Reading, context: Context = ALONE) -> float
 
 def repeats(statement: Reading, answer: Reading) -> bool:
     """Return whether an answer repeats what a statement tells, and adds little of its own: "Noted: 3 days"."""
-    values = frozenset[str]().union(*statement.values.values()) or statement.keys
+    if len(answer.text) > MOST_CHARACTERS:
+        return False
     common = statement.keys & answer.keys
-    own = answer.keys - statement.keys
-    return len(answer.text) <= MOST_CHARACTERS and bool(common) and len(own) <= len(common) + 2 and bool(values)
+    return bool(common) and len(answer.keys - statement.keys) <= len(common) + 2
 
 
 def _restates(earlier: Reading, later: Reading) -> bool:
@@ -103,8 +105,8 @@ def _restates(earlier: Reading, later: Reading) -> bool:
 
 def _tell_one_thing(earlier: Reading, later: Reading) -> bool:
     """Whether both tell something that a person has one of: "I live in …" and "I moved to …"."""
-    told = list_told(later.text)
-    return any(told.get(name) == thing for name, thing in list_told(earlier.text).items())
+    told = list_told(earlier.text)
+    return bool(told) and any(told.get(name) == thing for name, thing in list_told(later.text).items())
 
 
 def measure(earlier: Reading, later: Reading, context: Context = ALONE) -> dict[str, float]:

@@ -16,11 +16,22 @@ class Relation(Struct, frozen=True):
     """Something that a person has one of."""
 
     name: str
-    tells: re.Pattern[str]
-    """Finds a statement of it; where it has a group, only statements with the same text in it are about one thing."""
-    asks: re.Pattern[str]
+    said: str
+    """An expression for statements of it; where it has a group, those with the same text in it are about one thing."""
+    asked: str
+    """An expression for questions about it."""
     words: str
     """Words that find statements of it in an index."""
+
+    @property
+    def tells(self) -> re.Pattern[str]:
+        """Finds a statement of it."""
+        return _compile(self.said)
+
+    @property
+    def asks(self) -> re.Pattern[str]:
+        """Finds a question about it."""
+        return _compile(self.asked)
 
     @property
     def is_shared(self) -> bool:
@@ -29,12 +40,18 @@ class Relation(Struct, frozen=True):
 
 
 @cache
+def _compile(expression: str) -> re.Pattern[str]:
+    """Compile when it is first used: all expressions take 6 ms, and most questions need few of them."""
+    return re.compile(expression, _FLAGS)
+
+
+@cache
 def _list_relations() -> tuple[tuple[str, Relation], ...]:
     """Return the relations with the codes of their languages."""
     return tuple(
         (
             language.code,
-            Relation(row["name"], re.compile(row["said"], _FLAGS), re.compile(row["asked"], _FLAGS), str(row["words"])),
+            Relation(row["name"], row["said"], row["asked"], row["words"]),
         )
         for language in list_languages()
         for row in language.facts.get("relations", ())
@@ -63,9 +80,9 @@ def find_relation(question: str) -> Relation | None:
 @cache
 def _join_languages(name: str) -> Relation:
     relations = [relation for _, relation in _list_relations() if relation.name == name and relation.is_shared]
-    tells = re.compile("|".join(relation.tells.pattern for relation in relations), _FLAGS)
-    asks = re.compile("|".join(relation.asks.pattern for relation in relations), _FLAGS)
-    return Relation(name, tells, asks, " ".join(dict.fromkeys(" ".join(one.words for one in relations).split())))
+    said = "|".join(relation.said for relation in relations)
+    asked = "|".join(relation.asked for relation in relations)
+    return Relation(name, said, asked, " ".join(dict.fromkeys(" ".join(one.words for one in relations).split())))
 
 
 def is_about_another_thing(relation: Relation | None, earlier: str, later: str) -> bool:

@@ -30,7 +30,7 @@ def _compile_history() -> re.Pattern[str]:
 
 def find_lead(text: str) -> int:
     """Return how many characters of a text only say that it corrects something: those of "no, actually"."""
-    ends = (match.end() for signals in list_signals() if (match := signals.lead.match(text)) is not None)
+    ends = (match.end() for signals in list_signals() if (match := signals.by_name["lead"].match(text)) is not None)
     return max(ends, default=0)
 
 

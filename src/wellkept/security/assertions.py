@@ -15,22 +15,32 @@ from wellkept.core.provenance import Kind, Source
 from wellkept.core.text import UNSPACED, expression, split_pairs
 
 _MOST_CHARS = 20_000
+_MOST_REMEMBERED = 10_000
+"""Words; about a megabyte."""
 
 
 class _Words:
     """Finds any of some words in a text: whole words, beginnings (`warn*`), and after a bar parts of unspaced text."""
 
-    def __init__(self, words: str) -> None:
-        spaced, _, unspaced = words.partition(" | ")
-        self._whole = frozenset(word for word in spaced.split() if not word.endswith("*"))
-        self._beginnings = tuple(word[:-1] for word in spaced.split() if word.endswith("*"))
-        self._parts = tuple(unspaced.split())
+    def __init__(self, *lists: str) -> None:
+        spaced = [word for words in lists for word in words.partition(" | ")[0].split()]
+        self._whole = frozenset(word for word in spaced if not word.endswith("*"))
+        self._beginnings = tuple(word[:-1] for word in spaced if word.endswith("*"))
+        self._parts = tuple(part for words in lists for part in words.partition(" | ")[2].split())
+        self._others = set[str]()
+        """Words of earlier texts that are none of them: most words of a text were in others, and need no new look."""
 
     def search(self, text: str) -> bool:
         """Whether a text contains one of the words."""
         words = _split(text)
-        if not self._whole.isdisjoint(words) or any(word.startswith(self._beginnings) for word in words):
+        if not self._whole.isdisjoint(words):
             return True
+        if unseen := words - self._others:
+            if any(word.startswith(self._beginnings) for word in unseen):
+                return True
+            if len(self._others) > _MOST_REMEMBERED:
+                self._others.clear()
+            self._others |= unseen
         return not text.isascii() and any(part in text for part in self._parts)
 
 
@@ -40,7 +50,9 @@ _WORD = expression(r"[\w'’]+")
 @lru_cache(maxsize=64)  # a sentence is compared with each list of words; a long one takes some kilobytes
 def _split(text: str) -> frozenset[str]:
     """Return the words of a text in lower case; `don't` is also `not`."""
-    words = [word.replace("’", "'") for word in _WORD.findall(text.lower())]
+    words = _WORD.findall(text.lower().replace("’", "'"))
+    if "'" not in text and "’" not in text:
+        return frozenset(words)
     return frozenset(["not" if word.endswith("n't") else word.strip("'") for word in words])
 
 
@@ -59,7 +71,7 @@ _KEEP_ORDER = _Words(
     r"remember note save store keep memorize memorise merk* notier* speicher* behalt* retiens retenez souviens"
     r" mémorise* notez noter enregistre* recuerda* anota* guarda* memoriza* | 记住 记下 记录 保存 记得"
 )
-_REPORT = _Words(
+_REPORT_WORDS = (
     r"says said claim* told tells wrote writes written reads received according allegedly supposedly apparently"
     r" rumor* rumour* phish* scam* fake* fraud* spam hoax malicious suspicious attack* inject* trick* wrong"
     r" false untrue incorrect beware careful warning warn* ignore disregard believe pretend*"
@@ -71,10 +83,14 @@ _REPORT = _Words(
     r" recib* maybe perhaps possibly vielleicht möglicherweise quizá quizás"
     r" | 也许 或许 据说 据称 所说 声称 宣称 写道 骗 是假的 虚假 钓鱼 诈 小心 警惕 当心 相信 错误 忽略 收到"
 )
-_OTHERS = _Words(
+_REPORT = _Words(_REPORT_WORDS)
+_OTHERS_WORDS = (
     "they he she someone somebody people everyone man jemand sie er leute ils elle elles il on quelqu'un gens"
     " alguien ellos ellas él ella gente | 有人 他们 人家"
 )
+_OTHERS = _Words(_OTHERS_WORDS)
+_MAY_REPORT = _Words(_REPORT_WORDS, _OTHERS_WORDS)
+"""Most texts have none of both, which one look tells."""
 _THAT = _Words("that dass daß que qu'* | 有人 他们 人家")
 _OPEN_QUESTION = expression(
     r"(?i)^\W*(?:and |und |et |y )?(?:who|what|when|where|why|how|which|wer|was|wann|wo|warum|wieso|wie|welche\w*"
@@ -93,8 +109,8 @@ _ASKING = expression(
     r"|würden?|hat|hatten?|haben|hätten?)\b"
     r"|est-ce\b|(?:se |n['’]|s['’])?\w{1,30}-(?:t-)?(?:il|elle|on|ce|ils|elles|je)\b"
     r"|(?:es (?:cierto|verdad)|(?:puede|podría|será|acaso|es posible) (?:ser )?que)\b)"
-    r"|(\w)[不没]\1|是否|难道|[吗呢嘛][。！!]?$"
 )
+_ASKING_UNSPACED = expression(r"(\w)[不没]\1|是否|难道|[吗呢嘛][。！!]?$")
 """A verb before its subject, which asks in the five languages; a wrong guess only leaves an entry unverified."""
 _BLOCK_QUOTE = expression(r"(?m)^[ \t]*(?:>|\|).*$")
 _FENCED = expression(r"(?s)(```+|~~~+).*?(?:\1|\Z)")
@@ -185,11 +201,21 @@ def _casts_doubt(sentence: str) -> bool:
 
 def _is_report(sentence: str) -> bool:
     """Whether a sentence reports or doubts something, or tells what others think or want."""
-    return _REPORT.search(sentence) or (_OTHERS.search(sentence) and _THAT.search(sentence))
+    return _MAY_REPORT.search(sentence) and (
+        _REPORT.search(sentence) or (_OTHERS.search(sentence) and _THAT.search(sentence))
+    )
 
 
 def _is_question(sentence: str) -> bool:
-    return "?" in sentence or "？" in sentence or "¿" in sentence or _ASKING.search(sentence) is not None
+    return "?" in sentence or "？" in sentence or "¿" in sentence or _asks(sentence)
+
+
+def _asks(sentence: str) -> bool:
+    """Whether the words of a sentence ask, whatever its signs."""
+    # the second expression looks at every character, and finds none of its own in ASCII
+    return _ASKING.match(sentence) is not None or (
+        not sentence.isascii() and _ASKING_UNSPACED.search(sentence) is not None
+    )
 
 
 _LEAST_STATED = 12
@@ -202,7 +228,7 @@ NEGATION = Source(Kind.MESSAGE, "negation")
 
 def find_unasserted(text: str) -> SourceName | None:
     """Return the source of a message of the person that quotes, reports or asks what could be taken for a fact."""
-    if not (_OTHERS_SIGN.search(text) or _is_report(text) or _ASKING.search(text)):
+    if not (_OTHERS_SIGN.search(text) or _is_report(text) or _asks(text)):
         return None
     speech = read_speech(text)
     if len(speech.others.strip()) >= _LEAST_STATED:

@@ -130,7 +130,7 @@ def _find_confirmed(rows: Sequence["StoredMessage"]) -> dict[MessageId, MessageI
         for before, row in pairwise(messages):
             if row.message.role is Role.ASSISTANT and before.message.role is Role.USER and row.id - before.id == 1:
                 statement, answer = read(before.message.text), read(row.message.text)
-                if statement.is_statement and answer.keys and repeats(statement, answer):
+                if statement.is_statement and repeats(statement, answer):
                     confirmed[row.id] = before.id
     return confirmed
 
