@@ -198,17 +198,6 @@ def test_backups_before_changes_are_limited(app, home):
     assert not [name for name in contents(made[-1].file) if "backups" in name]
 
 
-def test_a_backup_before_a_change_displaces_only_those_before_the_same_change(app, home):
-    """Many imports of one agent take away neither those before another change nor those before a person's import."""
-    kept = [back_up_before(app.caller(), what) for what in ("restore", "import-claude", "import-claude-code")]
-    for _ in range(5):
-        back_up_before(app.caller(), "import-claude-code")
-        back_up_before(app.caller().without_decisions(), "import-claude")
-
-    assert [made.file.name for made in kept if made.file.exists()] == [made.file.name for made in kept[:2]]
-    assert len(list((home / "backups").glob("*-import-claude-by-agent*.gz"))) == 4
-
-
 class Days:
     """A clock that tests set."""
 
@@ -226,6 +215,20 @@ def open_scheduled(home, text="backup:\n  every: 7d\n  keep: 2\n"):
     app = open_app(str(home), environ={}, clock=clock)
     app.owner.memory.apply("memory", Add("likes tea"))
     return app, clock
+
+
+def test_a_backup_before_a_change_displaces_only_those_before_the_same_change(home):
+    """Many imports of one agent take away neither those before another change nor those before a person's import."""
+    app, clock = open_scheduled(home, "backup:\n  keep: 4\n")
+    kept = [back_up_before(app.caller(), what) for what in ("restore", "import-claude", "import-claude-code")]
+    for _ in range(5):
+        clock.day += 1.0
+        back_up_before(app.caller(), "import-claude-code")
+        back_up_before(app.caller().without_decisions(), "import-claude")
+
+    assert [made.file.name for made in kept if made.file.exists()] == [made.file.name for made in kept[:2]]
+    assert len(list((home / "backups").glob("*-import-claude-by-agent*.gz"))) == 4
+    app.close()
 
 
 def test_a_scheduled_backup_is_taken_when_it_is_due(home):
