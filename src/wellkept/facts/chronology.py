@@ -1,5 +1,6 @@
 """Which of several statements hold: for each one that no longer does, the later one that took its place."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -7,10 +8,14 @@ from typing import Final
 from msgspec import Struct
 
 from wellkept.facts.comparison import LIKELY, SURE, Context, compare, read
+from wellkept.facts.reading import Reading
 from wellkept.languages.questions import is_asking
 
 _NEAR: Final = 6
 """Messages of a conversation after which a bare "no, blue" no longer refers to a statement."""
+
+
+_FIGURES: Final = re.compile(r"\d+")
 
 
 class Statement(Struct, frozen=True):
@@ -72,21 +77,32 @@ def find_superseded(
     }
 
 
-def find_reason(statements: Sequence[Statement], withdrawal: int) -> int | None:
+def find_reason(statements: Sequence[Statement], old: int, withdrawal: int) -> int | None:
     """Return the statement that one which only withdraws another follows from: the correction right before it.
 
-    "This means our earlier estimate was wrong" tells no value; what was said before it does.
+    "This means our earlier estimate was wrong" tells no value; the correction before it does. "That's wrong, the rate
+    is $150" tells its value itself, and has no reason.
     """
-    signals = read(statements[withdrawal].text).signals
-    if not signals >= {"invalid", "refers"}:
+    last, reading = statements[withdrawal], read(statements[withdrawal].text)
+    text = statements[old].text.casefold()
+    if not reading.signals >= {"invalid", "refers"} or any(
+        not all(figure in text for figure in _FIGURES.findall(amount)) for amount in _list_amounts(reading)
+    ):
         return None
-    last = statements[withdrawal]
     before = [
         place
-        for place, one in enumerate(statements)
-        if one.session_id == last.session_id and one.number < last.number and last.number - one.number <= _NEAR
+        for place, statement in enumerate(statements)
+        if statement.session_id == last.session_id
+        and 0 < last.number - statement.number <= _NEAR
+        and place != old
+        and read(statement.text).is_changing
     ]
     return max(before, key=lambda place: statements[place].number, default=None)
+
+
+def _list_amounts(reading: Reading) -> frozenset[str]:
+    """Return the values of a statement that are written in figures or are dates; a name may only be shouted."""
+    return frozenset[str]().union(*(values for kind, values in reading.values.items() if kind != "name"))
 
 
 def _relate(earlier: Statement, later: Statement, between: Sequence[Statement]) -> Context:

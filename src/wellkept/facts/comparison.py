@@ -57,7 +57,7 @@ WEIGHTS: Mapping[str, float] = {
 }
 """What each measure says, and how much without any: fitted by `benchmarks/facts.py`, which has the figures."""
 SURE: Final = 0.65
-"""The score from which a page is changed: 0.96 of such pairs are right."""
+"""The score from which a change of a page is proposed; docs/benchmarks.md says how many of such pairs are right."""
 LIKELY: Final = 0.0
 """The score from which a search puts the later of two passages first."""
 NEVER: Final = -100.0

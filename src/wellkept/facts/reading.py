@@ -378,13 +378,13 @@ def _list_light_words() -> frozenset[str]:
 
 
 @cache
-def _unspaced_stops() -> frozenset[str]:
+def _list_unspaced_stops() -> frozenset[str]:
     languages = (language for language in list_languages() if not language.is_spaced)
     return frozenset(character for language in languages for character in str(language.facts.get("function", "")))
 
 
 def _read_unspaced(run: str, start: int) -> list[Word]:
-    stops = _unspaced_stops()
+    stops = _list_unspaced_stops()
     return [
         Word(match[0], match[0], start + match.start(), match[0] not in stops, False)
         for match in re.finditer(r"\d+|[a-zA-Z][\w.-]*|\w", run)

@@ -112,13 +112,28 @@ def test_nobody_corrects_what_another_person_said() -> None:
     assert find_superseded([first, second]) == {}
 
 
+def list_statements(*texts: str) -> list[Statement]:
+    """Return the statements of one conversation."""
+    return [Statement(text, float(place), "s", place + 1) for place, text in enumerate(texts)]
+
+
 def test_a_withdrawal_belongs_to_the_correction_before_it() -> None:
     """It tells no value of its own."""
-    texts = ["The rate is $100.", "CORRECTION: the rate is $150.", "This means our previous total was incorrect."]
-    statements = [Statement(text, float(place), "s", place + 1) for place, text in enumerate(texts)]
+    statements = list_statements(
+        "The rate is $100.", "CORRECTION: the rate is $150.", "This means our previous rate of $100 was incorrect."
+    )
 
-    assert find_reason(statements, 2) == 1
-    assert find_reason(statements, 1) is None
+    assert find_reason(statements, 0, 2) == 1
+    assert find_reason(statements, 0, 1) is None
+
+
+@pytest.mark.parametrize("earlier", ["The rate is $125.", "The rate is now $125."])
+def test_a_correction_with_a_value_has_no_reason_but_itself(earlier: str) -> None:
+    """It takes the place of what it corrects, whatever was said before."""
+    statements = list_statements("I changed my mind about the flat.", earlier, "That's wrong, the rate is $150.")
+
+    assert find_superseded(statements)[1] == 2
+    assert find_reason(statements, 1, 2) is None
 
 
 def test_an_answer_that_only_confirms_is_known() -> None:

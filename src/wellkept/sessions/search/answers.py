@@ -106,13 +106,14 @@ def _find_links(
         if not is_about_another_thing(relation, said[old].text, said[new].text)
     }
     reasons: dict[MessageId, MessageId] = {}
-    for new in set(replaced.values()):
-        if (reason := find_reason(said, new)) is not None:
+    for old, new in replaced.items():
+        reason = find_reason(said, old, new)
+        if reason is not None:
             reasons[own[new].id] = own[reason].id
-    links = {old: reasons.get(new, new) for old, new in links.items()}
-    return {old: new for old, new in links.items() if new != old} | {
-        answer: links[statement] for answer, statement in confirmed.items() if statement in links
-    }, reasons
+    # whatever else a withdrawal seems to replace was replaced by what it follows from
+    links = {old: reasons.get(new, new) for old, new in links.items() if reasons.get(new) != old}
+    confirmations = {answer: links[statement] for answer, statement in confirmed.items() if statement in links}
+    return links | confirmations, reasons
 
 
 def _read_statement(row: "StoredMessage") -> Statement:

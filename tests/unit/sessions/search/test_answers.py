@@ -297,3 +297,13 @@ def test_an_answer_that_confirms_follows_the_statement(store: SqliteSessionStore
 
     assert found.matches[0].session.id == "b"
     assert len(found.superseded) == 2
+
+
+def test_a_correction_that_says_what_was_wrong_comes_first(store: SqliteSessionStore) -> None:
+    """It refers to the statement before it, and tells the right value itself."""
+    say(store, "a", DAY, "The hourly rate is $125.", "Noted", "That's wrong, the hourly rate is $150.", "Noted")
+
+    found = find_conversations(store, SearchRequest("what is the hourly rate?"))
+
+    assert found.matches[0].message.message.text == "That's wrong, the hourly rate is $150."
+    assert len(found.superseded) == 1
